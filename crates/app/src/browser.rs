@@ -11,6 +11,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
+use crate::secrets;
+
 /// Opens a URL through a redirect file at `link`.
 pub(crate) fn open(address: &str, link: &Path) -> Result<()> {
     write_link(address, link).with_context(|| format!("cannot write {}", link.display()))?;
@@ -19,8 +21,11 @@ pub(crate) fn open(address: &str, link: &Path) -> Result<()> {
         clippy::disallowed_methods,
         reason = "the browser belongs to the user and must outlive the host"
     )]
-    let mut child = Command::new(opener)
+    let mut command = Command::new(opener);
+    let mut child = command
         .arg(link)
+        .env_clear()
+        .envs(secrets::public_environment())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -22,7 +22,7 @@ use serde::Deserialize;
 
 use crate::cli::{UpstreamArguments, UpstreamName};
 use crate::directories::DataDirectories;
-use crate::login_command;
+use crate::{login_command, secrets};
 
 /// Base URL of Anthropic's API.
 const ANTHROPIC: &str = "https://api.anthropic.com";
@@ -257,7 +257,7 @@ impl Upstreams {
         github_token: Option<SecretString>,
     ) -> Result<Self> {
         let anthropic_key =
-            environment("ANTHROPIC_API_KEY").map(SecretString::from).or(config.anthropic.api_key);
+            environment(secrets::ANTHROPIC_KEY).map(SecretString::from).or(config.anthropic.api_key);
         let anthropic =
             address(environment, "INNKEEPER_ANTHROPIC_URL", ("anthropic.url", config.anthropic.url))?;
         let copilot =

@@ -20,10 +20,8 @@ use crate::config::{self, Config, Upstreams};
 use crate::directories::DataDirectories;
 use crate::failure::CommandFailure;
 use crate::permissions;
+use crate::secrets::GITHUB_TOKEN;
 use crate::shutdown::Signals;
-
-/// Environment variable that takes precedence over the file.
-const TOKEN_VARIABLE: &str = "INNKEEPER_GITHUB_TOKEN";
 
 #[derive(Debug, Args)]
 pub(crate) struct AccountArguments {
@@ -68,8 +66,8 @@ pub(crate) async fn logout(arguments: AccountArguments) -> Result<(), CommandFai
         return print(&json!({"signed_out": was_signed_in}).to_string());
     }
     print(if was_signed_in { "Signed out." } else { "Not signed in." })?;
-    if config::of_process(TOKEN_VARIABLE).is_some() {
-        print_to_stderr(&format!("{TOKEN_VARIABLE} is still set and will still be used."))?;
+    if config::of_process(GITHUB_TOKEN).is_some() {
+        print_to_stderr(&format!("{GITHUB_TOKEN} is still set and will still be used."))?;
     }
     Ok(())
 }
@@ -109,8 +107,8 @@ fn token_with_source(
     directories: &DataDirectories,
     environment: config::Environment<'_>,
 ) -> Result<Option<(SecretString, &'static str)>> {
-    if let Some(token) = environment(TOKEN_VARIABLE) {
-        return Ok(Some((token.trim().to_owned().into(), TOKEN_VARIABLE)));
+    if let Some(token) = environment(GITHUB_TOKEN) {
+        return Ok(Some((token.trim().to_owned().into(), GITHUB_TOKEN)));
     }
     let path = token_file(directories);
     permissions::check_secret(&path)?;
@@ -252,9 +250,9 @@ mod tests {
         let (_folder, directories) = directories();
         assert!(token_with_source(&directories, &|_| None).unwrap().is_none());
         store_token(&token_file(&directories), &"ghu_file".to_owned().into()).unwrap();
-        let environment = |name: &str| (name == TOKEN_VARIABLE).then(|| " ghu_env\n".to_owned());
+        let environment = |name: &str| (name == GITHUB_TOKEN).then(|| " ghu_env\n".to_owned());
         let (found, source) = token_with_source(&directories, &environment).unwrap().unwrap();
-        assert_eq!((found.expose_secret(), source), ("ghu_env", TOKEN_VARIABLE));
+        assert_eq!((found.expose_secret(), source), ("ghu_env", GITHUB_TOKEN));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod permissions;
 mod ready;
 mod running_host;
 mod runtime_command;
+mod secrets;
 mod serve;
 mod shutdown;
 mod stdio;
@@ -37,11 +38,15 @@ fn main() -> ExitCode {
     if arguments.next_if(|argument| argument == running_host::WARDEN_COMMAND).is_some() {
         return innkeeper_claude::warden::run(arguments);
     }
+    let protected = secrets::protect_process();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
     logging::init();
+    if let Err(error) = protected {
+        tracing::warn!(%error, "cannot protect the memory of this process from other processes of the user");
+    }
     let outcome = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
             let outcome = runtime.block_on(run(cli));

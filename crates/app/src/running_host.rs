@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use crate::config::Upstreams;
 use crate::directories::DataDirectories;
+use crate::secrets;
 use crate::trusted_folders::TrustFile;
 
 /// Hidden command that runs this binary as a warden.
@@ -77,7 +78,7 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
             program: program_source(settings.claude, settings.directories.runtimes()),
             warden: warden()?,
             models: Arc::new(GatewayEndpoint(Arc::clone(&gateway))),
-            environment: std::env::vars_os().collect(),
+            environment: secrets::public_environment(),
             default_directory: workspace.clone(),
             scratch_dir: settings.directories.scratch(),
             registry_dir: settings.directories.started(),

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::{RuntimeArguments, RuntimeCommand};
 use crate::directories::DataDirectories;
 use crate::failure::CommandFailure;
+use crate::secrets;
 use crate::shutdown::Signals;
 
 pub(crate) async fn run(arguments: RuntimeArguments) -> Result<(), CommandFailure> {
@@ -35,7 +36,9 @@ async fn install(
     if let Some(program) = runtimes.path(version) {
         return print(&format!("{}", program.display()));
     }
-    let registry = RegistrySearch::of_process(registry).find().await.map_err(CommandFailure::usage)?;
+    let withheld = secrets::VARIABLES.map(Into::into).to_vec();
+    let search = RegistrySearch { withheld, ..RegistrySearch::of_process(registry) };
+    let registry = search.find().await.map_err(CommandFailure::usage)?;
     let bar = progress_bar(version);
     let cancel = CancellationToken::new();
     let show = |progress| show(&bar, progress);

@@ -19,13 +19,10 @@ use crate::open_files::OpenFiles;
 use crate::ready::{ReadyLine, Scheme};
 use crate::running_host::{self, Settings};
 use crate::shutdown::Signals;
-use crate::{announce, browser, freed_memory, permissions, stdio, token};
+use crate::{announce, browser, freed_memory, permissions, secrets, stdio, token};
 
 /// Timeout of a graceful shutdown. Stopping a runtime takes at most 8 s.
 const SHUTDOWN_TIME: Duration = Duration::from_millis(9_500);
-
-/// Environment variable with the token, overridden by the flags.
-const TOKEN_VARIABLE: &str = "INNKEEPER_TOKEN";
 
 pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure> {
     let mut signals = Signals::listen().map_err(CommandFailure::work)?;
@@ -194,8 +191,8 @@ fn admission_token(
         return token::read(file).map(Some);
     }
     // After the flags, since each of them overrides the environment.
-    match std::env::var(TOKEN_VARIABLE) {
-        Ok(given) => token::validate(&given).with_context(|| format!("invalid {TOKEN_VARIABLE}")),
+    match std::env::var(secrets::CLIENT_TOKEN) {
+        Ok(given) => token::validate(&given).with_context(|| format!("invalid {}", secrets::CLIENT_TOKEN)),
         Err(_) => token::load_or_create(&directories.token()),
     }
     .map(Some)

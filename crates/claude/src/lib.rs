@@ -98,6 +98,7 @@ mod intake;
 mod lines;
 mod options;
 mod process;
+mod process_mark;
 pub mod process_registry;
 mod process_table;
 pub mod project;

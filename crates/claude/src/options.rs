@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-pub(crate) use environment::MARK;
+pub(crate) use environment::{ENTRYPOINT, MARK};
 pub use kinds::{
     AgentDefinition, ApiEndpoint, BypassPermissions, Conversation, Directories, Effort, HookRegistration,
     McpOptions, McpServer, McpSources, PermissionMode, Program, SettingSource, SystemPrompt, Thinking, Tools,

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -40,6 +40,7 @@ use streams::{ReadEnd, Tail};
 use crate::countdown::{self, Countdown};
 use crate::intake::Intake;
 use crate::options::{LaunchPlan, MARK, WardenProgram};
+use crate::process_mark::ProcessMark;
 use crate::process_registry::{Lease, end_marked};
 use crate::queue::ByteQueue;
 use crate::warden::{Order, Report, RuntimeStatus};
@@ -372,6 +373,16 @@ impl ProcessOwner {
     fn end(&mut self, reason: ExitReason) {
         self.reason.get_or_insert(reason);
         self.orders = None;
+        self.resume_warden();
+    }
+
+    /// Lets a stopped warden run, so that it receives its orders.
+    fn resume_warden(&self) {
+        let warden = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        if let Some(warden) = warden {
+            // The warden is not reaped yet, so the id still belongs to it.
+            kill(Pid::from_raw(warden), Signal::SIGCONT).ok();
+        }
     }
 
     async fn apply(&mut self, ending: StopLevel) {
@@ -385,6 +396,7 @@ impl ProcessOwner {
         // Writing one byte to an empty socket buffer does not block. If the warden is gone, its missing
         // report shows it.
         orders.write_all(&[order.to_byte()]).await.ok();
+        self.resume_warden();
         if ending == StopLevel::Kill {
             self.orders = None;
         }
@@ -393,9 +405,10 @@ impl ProcessOwner {
     /// Kills the remaining processes of a tree whose warden is gone. The runtime is not a child of this
     /// process, so only its process group can be signalled and, on Linux, all processes with its mark.
     async fn end_without_warden(&self) {
-        let Some(pid) = self.pid else { return };
-        killpg(Pid::from_raw(pid), Signal::SIGKILL).ok();
-        let mark = self.mark;
+        if let Some(pid) = self.pid {
+            killpg(Pid::from_raw(pid), Signal::SIGKILL).ok();
+        }
+        let mark = ProcessMark(self.mark);
         if tokio::task::spawn_blocking(move || end_marked(mark)).await.is_err() {
             tracing::warn!("search for leftover runtime processes failed");
         }

@@ -54,6 +54,20 @@ pub(crate) fn has_variable(pid: i32, assignment: &str) -> bool {
     })
 }
 
+/// The hard limit of a process for realtime CPU time, in microseconds; `None` if it is unlimited or
+/// unknown.
+#[cfg(target_os = "linux")]
+pub(crate) fn realtime_limit(pid: i32) -> Option<u64> {
+    realtime_limit_in(&std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?)
+}
+
+/// Parses `/proc/<pid>/limits`: name, soft limit, hard limit and unit in each line.
+#[cfg(target_os = "linux")]
+fn realtime_limit_in(limits: &str) -> Option<u64> {
+    let values = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"))?;
+    values.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// Identifies the current boot of the system; process ids are only comparable within one boot.
 pub(crate) fn boot() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -82,6 +96,15 @@ mod tests {
         let identity = ProcessIdentity { pid: 12, started: 99_887 };
         assert_eq!(parse(12, line), Some(ProcessEntry { identity, parent: 77, is_zombie: false }));
         assert_eq!(parse(12, "12 (sh"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn parses_realtime_limit() {
+        let limits = |value| format!("Max cpu time 1 2 s\nMax realtime timeout      {value}   us        \n");
+        assert_eq!(realtime_limit_in(&limits("7 4611686018427387905")), Some(4_611_686_018_427_387_905));
+        assert_eq!(realtime_limit_in(&limits("unlimited            unlimited")), None);
+        assert_eq!(realtime_limit_in(""), None);
     }
 
     #[cfg(target_os = "linux")]

@@ -11,6 +11,7 @@
 mod chain;
 mod edit;
 mod entry;
+mod erase;
 mod error;
 mod fork;
 mod list;
@@ -31,6 +32,7 @@ use std::path::PathBuf;
 use uuid::Uuid;
 
 pub use edit::{delete, rename, set_tag};
+pub use erase::{Erased, erase};
 pub use error::TranscriptError;
 pub use fork::{ForkOptions, Forked, fork};
 pub use list::{ListOptions, Scope, Transcripts, Worktrees};

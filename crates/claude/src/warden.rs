@@ -27,6 +27,7 @@ use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
 pub(crate) use report::{Order, Report, RuntimeStatus};
 
 use crate::inherited_fd;
+use crate::process_mark::ProcessMark;
 
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
@@ -100,6 +101,11 @@ fn supervise(arguments: WardenArguments) -> ExitCode {
     // A new session, so that the terminal's signals do not reach the runtime and it cannot prompt there.
     // Fails only for a process group leader, which the terminal's signals do not reach anyway.
     setsid().ok();
+    tree::resume_when_host_exits();
+    if let Some(mark) = ProcessMark::of_environment() {
+        // The environment variable remains, with which most leftover processes are found.
+        mark.apply().ok();
+    }
     let prepared = tree::adopt_orphans().and_then(|()| Wakeups::new());
     let wakeups = match prepared {
         Ok(wakeups) => wakeups,

@@ -15,9 +15,9 @@ use ahp_types::state::{
 use anyhow::{Context as _, Result, bail};
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, AgentFeatures, AgentLink, AgentOffer, AgentProvider, BoxFuture,
-    COMMAND_CAPACITY, ConversationRecords, ConversationSummary, EVENT_CAPACITY, History, OpenAgent,
-    OpenError, RecordError, RecordedTurn, ResolvedConfig, ResourceToken, ResumeToken, TokenRefused,
-    TurnOutcome, Unsent,
+    COMMAND_CAPACITY, ConversationRecords, ConversationSummary, EVENT_CAPACITY, History, HostConversation,
+    OpenAgent, OpenError, RecordError, RecordedTurn, ResolvedConfig, ResourceToken, ResumeToken,
+    TokenRefused, TurnOutcome, Unsent,
 };
 use innkeeper_core::ids::TurnId;
 use serde_json::{Value, json};
@@ -76,6 +76,8 @@ struct StageState {
     tokens: Vec<ResourceToken>,
     /// The agent's conversation records, if it keeps any.
     records: Option<Vec<(ConversationSummary, Vec<RecordedTurn>)>>,
+    /// Conversations whose records were deleted.
+    deleted_records: Vec<HostConversation>,
     /// Reasons to reject the next tokens.
     refusals: VecDeque<String>,
 }
@@ -133,6 +135,11 @@ impl Stage {
     /// Sets the provider's conversation records.
     pub fn keep_records(&self, records: Vec<(ConversationSummary, Vec<RecordedTurn>)>) {
         self.state().records = Some(records);
+    }
+
+    /// The conversations whose records the host deleted, in order.
+    pub fn deleted_records(&self) -> Vec<HostConversation> {
+        self.state().deleted_records.clone()
     }
 
     /// Rejects the next token for this reason.
@@ -271,6 +278,11 @@ impl ConversationRecords for Stage {
         let records = self.state().records.clone().unwrap_or_default();
         let found = records.into_iter().find(|(summary, _)| summary.token == token);
         Box::pin(std::future::ready(Ok(found.map(|(_, turns)| turns))))
+    }
+
+    fn delete(&self, conversation: HostConversation) -> BoxFuture<Result<(), RecordError>> {
+        self.state().deleted_records.push(conversation);
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

@@ -25,7 +25,8 @@ pub use open::{
     OpeningQuestion, ResumeToken, Selection, Switch,
 };
 pub use record::{
-    ConversationRecords, ConversationSummary, MessageLink, RecordError, RecordedTurn, TurnLink,
+    ConversationRecords, ConversationSummary, HostConversation, MessageLink, RecordError, RecordedTurn,
+    TurnLink,
 };
 
 /// Capacity of an agent's command queue. A session sends one prompt or cancel at a time,

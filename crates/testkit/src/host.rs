@@ -39,6 +39,10 @@ pub struct HostOptions {
     pub user_settings: Option<Value>,
     /// Data directory; by default inside the host's home.
     pub data_dir: Option<PathBuf>,
+    /// File for the host's stderr; by default the test's stderr.
+    pub log_file: Option<PathBuf>,
+    /// The user that the host runs as; by default the user of the test. Only root can change it.
+    pub user: Option<u32>,
 }
 
 impl HostOptions {
@@ -53,6 +57,8 @@ impl HostOptions {
             arguments: Vec::new(),
             user_settings: None,
             data_dir: None,
+            log_file: None,
+            user: None,
         }
     }
 
@@ -114,8 +120,15 @@ impl TestHost {
                 Stdio::null()
             })
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+            .stderr(match &options.log_file {
+                Some(path) => Stdio::from(std::fs::File::create(path)?),
+                None => Stdio::inherit(),
+            })
             .kill_on_drop(true);
+        if let Some(user) = options.user {
+            give_to(home.path(), user)?;
+            command.uid(user).gid(user);
+        }
         if let Some(claude) = &options.claude {
             command.arg("--claude").arg(claude);
         }
@@ -228,6 +241,20 @@ impl TestHost {
         let status = in_time(within, "the host exited", self.child.wait()).await??;
         Ok(status.code())
     }
+}
+
+/// Makes a user the owner of a folder and its content.
+fn give_to(folder: &Path, user: u32) -> Result<()> {
+    std::os::unix::fs::lchown(folder, Some(user), Some(user))?;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            give_to(&entry.path(), user)?;
+        } else {
+            std::os::unix::fs::lchown(entry.path(), Some(user), Some(user))?;
+        }
+    }
+    Ok(())
 }
 
 /// Sends a signal to a process that the test started.

@@ -14,6 +14,7 @@ mod look;
 mod media;
 mod pending_changes;
 mod pins;
+mod resolution;
 mod roots;
 mod search;
 mod shared_watcher;
@@ -26,3 +27,6 @@ mod write;
 pub use address::{path_of, uri_of};
 pub use files::{FilesConfig, LocalFiles};
 pub use roots::SessionDirectories;
+
+#[cfg(test)]
+mod link_tests;

@@ -21,6 +21,7 @@ use crate::access_request::AccessRequest;
 use crate::address;
 use crate::beneath;
 use crate::pins::{Pin, Pins};
+use crate::resolution::{self, Resolution, ResolvedRoot};
 
 /// Returns the current working directories of the sessions.
 pub type SessionDirectories = Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>;
@@ -125,23 +126,31 @@ impl Roots {
 
     /// Resolves a URI and checks that the path is allowed.
     pub(crate) fn find(&self, access: AccessRequest<'_>, links: Links) -> Result<AllowedPath, FileError> {
-        let Canonical { path, base, upwards } = canonical(&address::path_of(access.uri)?, links);
-        let inside = if upwards { &base } else { &path };
-        // Do not reveal anything about other paths, not even whether they exist.
-        let roots = self.current();
-        let root = roots
-            .into_iter()
-            .filter(|root| inside.starts_with(root))
-            .max_by_key(|root| root.as_os_str().len());
-        let root =
-            root.ok_or_else(|| access.denied("it is not in a session's directory or a granted directory"))?;
-        if self.hidden().hides(inside) {
-            return Err(access.denied("it belongs to the host or to the system"));
+        let path = address::path_of(access.uri)?;
+        let (roots, hidden) = (self.resolved(), self.hidden());
+        let outside = || access.denied("it is not in a session's directory or a granted directory");
+        let is_hidden = || access.denied("it belongs to the host or to the system");
+        let (inside, is_valid) = match resolution::resolve(&path, links, &roots, &hidden) {
+            Resolution::Path(path) => (path, true),
+            Resolution::Invalid(base) => (base, false),
+            Resolution::Outside => return Err(outside()),
+            Resolution::Hidden => return Err(is_hidden()),
+        };
+        let containing = roots.into_iter().map(|root| root.canonical).filter(|root| inside.starts_with(root));
+        let root = containing.max_by_key(|root| root.as_os_str().len()).ok_or_else(outside)?;
+        if hidden.hides(&inside) {
+            return Err(is_hidden());
         }
-        if upwards {
-            return Err(access.not_found());
-        }
-        Ok(AllowedPath { path, root })
+        if is_valid { Ok(AllowedPath { path: inside, root }) } else { Err(access.not_found()) }
+    }
+
+    /// All existing roots.
+    fn resolved(&self) -> Vec<ResolvedRoot> {
+        let root = |listed: PathBuf| match self.canonical_root(&listed) {
+            Pin::To(canonical) => Some(ResolvedRoot { listed, canonical }),
+            Pin::Nowhere | Pin::Unknown => None,
+        };
+        self.listed().into_iter().filter_map(root).collect()
     }
 
     /// Whether a canonical path is still allowed.
@@ -228,42 +237,5 @@ impl AllowedEntry {
     /// Opens the entry, unless it is a link.
     pub(crate) fn open(&self, flags: OFlag) -> Result<File, Errno> {
         beneath::entry(self.dir(), &self.name, flags, Mode::empty())
-    }
-}
-
-/// A path without links, as far as it exists.
-struct Canonical {
-    path: PathBuf,
-    /// The existing part.
-    base: PathBuf,
-    /// Whether the missing part contains `..`, which makes the path invalid.
-    upwards: bool,
-}
-
-fn canonical(path: &Path, links: Links) -> Canonical {
-    let mut rest: Vec<&OsStr> = Vec::new();
-    let mut existing = path;
-    if links == Links::Keep
-        && let (Some(parent), Some(name)) = (path.parent(), path.file_name())
-    {
-        rest.push(name);
-        existing = parent;
-    }
-    loop {
-        match existing.canonicalize() {
-            Ok(base) => {
-                let mut path = base.clone();
-                path.extend(rest.iter().rev());
-                return Canonical { path, base, upwards: rest.contains(&OsStr::new("..")) };
-            }
-            Err(_) => match existing.parent() {
-                Some(parent) => {
-                    rest.push(existing.file_name().unwrap_or(OsStr::new("..")));
-                    existing = parent;
-                }
-                // The root of the file system always exists.
-                None => return Canonical { path: path.into(), base: path.into(), upwards: true },
-            },
-        }
     }
 }

@@ -149,7 +149,7 @@ impl Scene {
         let (commands, orders) = mpsc::channel(16);
         let (reports, events) = mpsc::channel(256);
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
-        let opened = (request, ConversationIdentity { id: conversation, has_messages: false });
+        let opened = (request, ConversationIdentity::new(conversation, false));
         let driver = ClaudeDriver::new(
             started.unwrap(),
             (orders, reports),
@@ -314,7 +314,7 @@ async fn session_receives_message_ids_and_conversation_id() {
         [MessageLink::Prompt(first.as_str().unwrap().to_owned()), MessageLink::Answer("a1".to_owned())];
     assert_eq!(scene.links, links.map(|link| (turn.clone(), link)));
     let name = Uuid::from_u128(7);
-    assert_eq!(scene.token, Some(ConversationIdentity { id: name, has_messages: true }.token()));
+    assert_eq!(scene.token, Some(ConversationIdentity::new(name, true).token()));
     // After `/clear` the conversation has a new id and no messages.
     let other = Uuid::from_u128(8);
     let reset = json!({"type": "conversation_reset", "new_conversation_id": other.to_string()});
@@ -323,6 +323,6 @@ async fn session_receives_message_ids_and_conversation_id() {
     let second = scene.runtime.prompt().await;
     scene.runtime.result(json!({"user_message_uuids": [second]})).await;
     scene.ended().await;
-    assert_eq!(scene.token, Some(ConversationIdentity { id: other, has_messages: true }.token()));
+    assert_eq!(scene.token, Some(ConversationIdentity::new(name, true).renamed(other).token()));
     scene.stop().await;
 }

@@ -122,7 +122,7 @@ impl AgentProvider for ClaudeProvider {
             if project.is_none() {
                 project::restrict(&mut options);
             }
-            let identity = identity(&options.conversation);
+            let identity = identity(&request, &options.conversation);
             let (runtime, messages) = Runtime::start(options, cancel).await.map_err(open_error)?;
             tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started Claude runtime");
             let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
@@ -232,8 +232,8 @@ fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<Co
         History::Resume => {
             // Hosts that did not yet record the runtime's id used the host's own id.
             let named = request.resume_token.as_ref().and_then(ConversationIdentity::parse);
-            let ConversationIdentity { id, has_messages } =
-                named.unwrap_or(ConversationIdentity { id: request.conversation, has_messages: true });
+            let ConversationIdentity { id, has_messages, .. } =
+                named.unwrap_or_else(|| ConversationIdentity::new(request.conversation, true));
             match is_written(id) {
                 true => Ok(Conversation::Resume(id)),
                 false if has_messages => Err(history_missing(config, id)),
@@ -252,9 +252,11 @@ fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<Co
     }
 }
 
-fn identity(conversation: &Conversation) -> ConversationIdentity {
+fn identity(request: &OpenAgent, conversation: &Conversation) -> ConversationIdentity {
     let has_messages = !matches!(conversation, Conversation::New(_));
-    ConversationIdentity { id: conversation.id(), has_messages }
+    let stored = request.resume_token.as_ref().and_then(ConversationIdentity::parse);
+    let earlier = stored.map(|stored| stored.renamed(conversation.id()).earlier).unwrap_or_default();
+    ConversationIdentity { id: conversation.id(), has_messages, earlier }
 }
 
 fn history_missing(config: &ClaudeProviderConfig, id: Uuid) -> OpenError {

@@ -12,16 +12,18 @@ use ahp::reducers::apply_action_to_chat;
 use ahp_types::actions::{ChatTurnCompleteAction, ChatTurnStartedAction, StateAction};
 use ahp_types::state::{ChatState, Message as UserInput, MessageKind, MessageOrigin, SessionStatus, Turn};
 use innkeeper_claude::transcript::{
-    self, ListOptions, ReadOptions, SessionSummary, TranscriptMessage, TranscriptMessageKind,
+    self, Erased, ListOptions, ReadOptions, SessionSummary, TranscriptMessage, TranscriptMessageKind,
     TranscriptOrigin, Transcripts,
 };
 use innkeeper_core::agent::{
-    BoxFuture, ConversationRecords, ConversationSummary, RecordError, RecordedTurn, ResumeToken, TurnLink,
+    BoxFuture, ConversationRecords, ConversationSummary, HostConversation, RecordError, RecordedTurn,
+    ResumeToken, TurnLink,
 };
 use innkeeper_core::ids::TurnId;
 use serde::Deserialize;
 use uuid::Uuid;
 
+use super::driver::ConversationIdentity;
 use super::map::Mapper;
 
 /// Prefix of the text that the runtime writes for an interrupted turn.
@@ -57,10 +59,45 @@ impl ConversationRecords for ClaudeRecords {
     fn read(&self, token: ResumeToken) -> BoxFuture<Result<Option<Vec<RecordedTurn>>, RecordError>> {
         let environment = Arc::clone(&self.environment);
         blocking(move || {
+            let identity = ConversationIdentity::parse(&token);
             let path: Option<PathBuf> =
-                Uuid::parse_str(token.as_str()).ok().and_then(|id| transcript::find(&environment, id));
+                identity.and_then(|identity| transcript::find(&environment, identity.id));
             path.map(|path| read(&path)).transpose()
         })
+    }
+
+    fn delete(&self, conversation: HostConversation) -> BoxFuture<Result<(), RecordError>> {
+        let config_dir = transcript::config_dir(&self.environment);
+        blocking(move || config_dir.map_or(Ok(()), |config_dir| delete(&config_dir, &conversation)))
+    }
+}
+
+/// Deletes the transcripts that a conversation had under all of its ids. The runtime records in
+/// each transcript which program created it; those of other programs are kept.
+fn delete(config_dir: &Path, conversation: &HostConversation) -> Result<(), RecordError> {
+    let identity = conversation.token.as_ref().and_then(ConversationIdentity::parse);
+    let named = identity.into_iter().flat_map(|identity| identity.earlier.into_iter().chain([identity.id]));
+    // The host's id is the runtime's first id, unless it was taken.
+    let mut ids: Vec<Uuid> = named.collect();
+    if !ids.contains(&conversation.id) {
+        ids.push(conversation.id);
+    }
+    let mut failed = Vec::new();
+    for id in ids {
+        match transcript::erase(config_dir, id) {
+            Ok(Erased::Everything) => {}
+            Ok(Erased::Foreign) => tracing::info!(%id, "kept a transcript that another program created"),
+            Err(error) => failed.push(describe(&error)),
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(RecordError { reason: failed.join("; ") }) }
+}
+
+/// An error with its causes.
+fn describe(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
     }
 }
 

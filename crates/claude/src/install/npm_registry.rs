@@ -133,6 +133,8 @@ pub struct RegistrySearch {
     pub npmrc: Vec<PathBuf>,
     /// The command to run last, normally `npm config get registry`; empty to skip it.
     pub npm: Vec<OsString>,
+    /// Names of environment variables that the command does not inherit.
+    pub withheld: Vec<OsString>,
 }
 
 impl RegistrySearch {
@@ -151,6 +153,7 @@ impl RegistrySearch {
             variable: variable("npm_config_registry").or_else(|| variable("NPM_CONFIG_REGISTRY")),
             npmrc: here.into_iter().chain(user).collect(),
             npm: ["npm", "config", "get", "registry"].map(OsString::from).to_vec(),
+            withheld: Vec::new(),
         }
     }
 
@@ -181,7 +184,7 @@ impl RegistrySearch {
                 }
             }
         }
-        match ask_npm(&self.npm).await {
+        match ask_npm(&self.npm, &self.withheld).await {
             Some(address) => NpmRegistry::named_by("`npm config get registry`", &address),
             None => Err(RegistryError::Missing),
         }
@@ -196,6 +199,7 @@ impl fmt::Debug for RegistrySearch {
             .field("variable", &self.variable.is_some())
             .field("npmrc", &self.npmrc)
             .field("npm", &self.npm)
+            .field("withheld", &self.withheld)
             .finish()
     }
 }
@@ -219,7 +223,7 @@ fn registry_in_npmrc(text: &str) -> Option<&str> {
 }
 
 /// Runs `npm config get registry` and returns its output, unless it fails or is empty.
-async fn ask_npm(command_line: &[OsString]) -> Option<String> {
+async fn ask_npm(command_line: &[OsString], withheld: &[OsString]) -> Option<String> {
     let (npm, arguments) = command_line.split_first()?;
     #[expect(
         clippy::disallowed_methods,
@@ -227,6 +231,9 @@ async fn ask_npm(command_line: &[OsString]) -> Option<String> {
     )]
     let mut command = tokio::process::Command::new(npm);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    for name in withheld {
+        command.env_remove(name);
+    }
     let output = match tokio::time::timeout(NPM_PATIENCE, command.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => {

@@ -36,6 +36,7 @@ async fn sources_are_searched_in_documented_order() {
         variable: Some("https://variable.test/".to_owned()),
         npmrc: vec![here, home.clone()],
         npm: npm("echo https://npm.test/"),
+        withheld: Vec::new(),
     };
     let without_option = RegistrySearch { option: None, ..everything.clone() };
     let without_variable = RegistrySearch { variable: None, ..without_option.clone() };

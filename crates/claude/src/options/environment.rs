@@ -72,6 +72,9 @@ const FOREIGN_PREFIXES: &[&str] = &["CLAUDE_AGENT_SDK_", "ELECTRON_", "INNKEEPER
 /// leftover processes can be identified.
 pub(crate) const MARK: &str = "INNKEEPER_RUNTIME";
 
+/// The program that created a conversation, as recorded in transcripts.
+pub(crate) const ENTRYPOINT: &str = "sdk-rust";
+
 /// Addresses that bypass the proxy.
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "::1"];
 
@@ -93,7 +96,7 @@ pub(super) fn launch_environment(options: &LaunchOptions) -> BTreeMap<OsString, 
     // it is killed in between, the transcript lacks a turn that clients have seen end.
     set("CLAUDE_CODE_EAGER_FLUSH", "1");
     set("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1");
-    set("CLAUDE_CODE_ENTRYPOINT", "sdk-rust");
+    set("CLAUDE_CODE_ENTRYPOINT", ENTRYPOINT);
     if options.file_checkpoints {
         set("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true");
     }

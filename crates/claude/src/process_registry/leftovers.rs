@@ -1,8 +1,7 @@
 //! Kills processes left behind by dead hosts.
 //!
-//! Owns the steps and their limits. A process is killed only if its environment contains the mark of the
-//! record, which is random and known only to the registry. A running warden is already terminating the
-//! tree, so it is waited for.
+//! Owns the steps and their limits. A process is killed only if it carries the mark of the record, which
+//! is random. A running warden is already terminating the tree, so it is waited for.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,11 +9,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use uuid::Uuid;
-
 use super::record::Record;
-use crate::options::MARK;
-use crate::process_table;
+use crate::process_mark::ProcessMark;
 
 /// Interval between two scans of the process table.
 const ROUND: Duration = Duration::from_millis(20);
@@ -34,6 +30,10 @@ pub(super) fn end(record: &Record) -> usize {
         return 0;
     }
     if let Some(warden) = record.warden {
+        if warden.is_alive() {
+            // A stopped warden does not notice that the host is gone.
+            kill(Pid::from_raw(warden.pid), Signal::SIGCONT).ok();
+        }
         for _ in 0..WARDEN_ROUNDS {
             if !warden.is_alive() {
                 break;
@@ -41,25 +41,23 @@ pub(super) fn end(record: &Record) -> usize {
             sleep(ROUND);
         }
     }
-    end_marked(record.mark)
+    end_marked(ProcessMark(record.mark))
 }
 
 /// Kills all processes with a mark; returns their number. Blocks for some seconds if a process does not
 /// exit.
-pub(crate) fn end_marked(mark: Uuid) -> usize {
-    let assignment = format!("{MARK}={mark}");
-    let found = members(&assignment).len();
-    if !ended(&assignment, Signal::SIGTERM, GRACE_ROUNDS) && !ended(&assignment, Signal::SIGKILL, KILL_ROUNDS)
-    {
-        tracing::warn!(%mark, "cannot kill leftover runtime processes");
+pub(crate) fn end_marked(mark: ProcessMark) -> usize {
+    let found = mark.members().len();
+    if !ended(mark, Signal::SIGTERM, GRACE_ROUNDS) && !ended(mark, Signal::SIGKILL, KILL_ROUNDS) {
+        tracing::warn!(mark = %mark.0, "cannot kill leftover runtime processes");
     }
     found
 }
 
 /// Signals the marked processes until none is left; returns false if some remain after all rounds.
-fn ended(mark: &str, signal: Signal, rounds: u32) -> bool {
+fn ended(mark: ProcessMark, signal: Signal, rounds: u32) -> bool {
     for round in 0..rounds {
-        let members = members(mark);
+        let members = mark.members();
         if members.is_empty() {
             return true;
         }
@@ -71,12 +69,5 @@ fn ended(mark: &str, signal: Signal, rounds: u32) -> bool {
         }
         sleep(ROUND);
     }
-    members(mark).is_empty()
-}
-
-/// The running processes with the mark.
-fn members(mark: &str) -> Vec<i32> {
-    let entries = process_table::all().unwrap_or_default();
-    let live = entries.iter().filter(|entry| !entry.is_zombie).map(|entry| entry.identity.pid);
-    live.filter(|pid| process_table::has_variable(*pid, mark)).collect()
+    mark.members().is_empty()
 }

@@ -23,6 +23,16 @@ pub(super) fn adopt_orphans() -> Result<(), Errno> {
     Ok(())
 }
 
+/// Lets this process run again if it is stopped when the host exits. Otherwise it would not notice the exit.
+#[cfg(target_os = "linux")]
+pub(super) fn resume_when_host_exits() {
+    // A failure matters only for a stopped warden, which the next start of a host resumes.
+    nix::sys::prctl::set_pdeathsig(Signal::SIGCONT).ok();
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn resume_when_host_exits() {}
+
 /// Sends `signal` to every descendant of this process. Skips processes that are gone or not permitted;
 /// the caller's loop checks its children for the remaining ones.
 #[cfg(target_os = "linux")]

@@ -26,26 +26,29 @@ for_both_runtimes!(host_killed_by_sigkill_leaves_no_process_of_a_real_runtime);
 const DIRECTORY: &str = "HOST_TEST_DIRECTORY";
 const RUNTIME: &str = "HOST_TEST_RUNTIME";
 
-/// Starts a child in its own session that ignores SIGTERM and similar signals.
-const CHILD: &str = r#"
+/// Starts a child in its own session that ignores SIGTERM and similar signals, and a daemon.
+fn children() -> String {
+    let child = r#"
 const child = spawn('bash', ['-c', 'trap "" TERM HUP INT; echo ready; while :; do sleep 1; done'],
   { detached: true, stdio: ['ignore', 'pipe', 'ignore'] });
-child.stdout.once('data', () => say(String(child.pid)));
+child.stdout.once('data', () => { say(String(child.pid)); startDaemon(); });
 "#;
+    format!("function startDaemon() {{ {DAEMON} }}\n{child}")
+}
 
-/// The host of a test below, run as a separate process. Reports the ids of a runtime and of its child in another
-/// session, then waits to be killed.
+/// The host of a test below, run as a separate process. Reports the ids of a runtime, of its child in another
+/// session and of a daemon, then waits to be killed.
 #[tokio::test]
 #[ignore = "run by another test in a separate process"]
 async fn child_host_with_scripted_runtime() {
     let directory = PathBuf::from(std::env::var_os(DIRECTORY).expect("not started by another test"));
     let place = Place::new();
-    let mut options = place.scripted(CHILD);
+    let mut options = place.scripted(&children());
     options.scratch_dir = directory.join("scratch");
     options.registry = Some(directory.join("running"));
     let (session, mut events) = start(options).await;
-    let child = said_pid(&mut events).await;
-    report(&directory, &[session.pid().unwrap(), child]);
+    let (child, daemon) = (said_pid(&mut events).await, said_pid(&mut events).await);
+    report(&directory, &[session.pid().unwrap(), child, daemon]);
     std::future::pending::<()>().await;
 }
 
@@ -176,7 +179,7 @@ async fn sweep_kills_only_leftovers_of_killed_host_and_warden() {
     let directory = place.path("reports");
     let (mut host, pids) = host(&directory, "host::child_host_with_scripted_runtime", "").await;
     let registry = ProcessRegistry::new(directory.join("running"));
-    let other = place.scripted(CHILD);
+    let other = place.scripted(&children());
     let options = LaunchOptions { registry: Some(directory.join("running")), ..other };
     let (bystander, _events) = start(options).await;
     assert_eq!(registry.sweep().unwrap().live.len(), 2, "expected both hosts to be live");
@@ -188,12 +191,25 @@ async fn sweep_kills_only_leftovers_of_killed_host_and_warden() {
     kill_now(host.id().unwrap());
     host.wait().await.unwrap();
     assert!(lives(pids[1]), "the detached child exited before the sweep");
+    assert!(lives(pids[2]), "the daemon exited before the sweep");
 
     let sweep = tokio::task::spawn_blocking(move || registry.sweep().unwrap()).await.unwrap();
     assert_eq!((sweep.live.len(), sweep.ended.len()), (1, 1), "{sweep:?}");
-    assert!(sweep.processes >= 1, "{sweep:?}");
+    assert!(sweep.processes >= 2, "{sweep:?}");
     assert!(pids.iter().all(|pid| !lives(*pid)));
     assert!(lives(bystander.pid().unwrap()));
+}
+
+#[tokio::test]
+async fn stopped_warden_continues_when_its_host_is_killed() {
+    let place = Place::new();
+    let directory = place.path("reports");
+    let (mut host, pids) = host(&directory, "host::child_host_with_scripted_runtime", "").await;
+    kill(Pid::from_raw(parent(pids[0]).try_into().unwrap()), Signal::SIGSTOP).unwrap();
+    kill_now(host.id().unwrap());
+    host.wait().await.unwrap();
+    let gone = || pids.iter().all(|pid| !lives(*pid));
+    eventually(Duration::from_secs(2), "all processes exit", gone).await.unwrap();
 }
 
 async fn host_killed_by_sigkill_leaves_no_process_of_a_real_runtime(program: Program) {

@@ -7,6 +7,8 @@ mod api;
 #[cfg(test)]
 mod controls;
 #[cfg(test)]
+mod daemons;
+#[cfg(test)]
 mod fake;
 #[cfg(test)]
 mod host;

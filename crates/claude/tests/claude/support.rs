@@ -109,6 +109,14 @@ require('node:readline').createInterface({ input: process.stdin }).on('line', (l
 });
 "#;
 
+/// Script that starts a daemon without environment, in its own session and with a dead parent.
+pub(crate) const DAEMON: &str = r#"
+const daemon = spawn('env',
+  ['-i', 'setsid', '-f', '/bin/sh', '-c', 'echo $$; exec sleep 600 </dev/null >/dev/null 2>&1'],
+  { stdio: ['ignore', 'pipe', 'ignore'] });
+daemon.stdout.once('data', (pid) => say(String(pid).trim()));
+"#;
+
 /// Starts a runtime; panics if it fails.
 pub(crate) async fn start(options: LaunchOptions) -> (Runtime, RuntimeEvents) {
     Runtime::start(options, CancellationToken::new()).await.unwrap()

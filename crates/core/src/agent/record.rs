@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use ahp_types::state::Turn;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::{BoxFuture, ResumeToken};
 
-/// Reads the conversations that an agent stores, including those that the host did not
+/// Accesses the conversations that an agent stores, including those that the host did not
 /// create. Never starts a process.
 pub trait ConversationRecords: Send + Sync + 'static {
     /// All conversations, most recently modified first.
@@ -17,6 +18,20 @@ pub trait ConversationRecords: Send + Sync + 'static {
 
     /// The turns of a conversation, oldest first; `None` if the record does not exist.
     fn read(&self, token: ResumeToken) -> BoxFuture<Result<Option<Vec<RecordedTurn>>, RecordError>>;
+
+    /// Deletes the record of a conversation that the host created, including conversations
+    /// that it replaced. Keeps a record that another program created. Called when no agent
+    /// uses the conversation. Succeeds if there is no record.
+    fn delete(&self, conversation: HostConversation) -> BoxFuture<Result<(), RecordError>>;
+}
+
+/// The ids of a conversation of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostConversation {
+    /// The host's id.
+    pub id: Uuid,
+    /// The agent's id, if it reported one.
+    pub token: Option<ResumeToken>,
 }
 
 /// A conversation in an agent's records.
@@ -41,9 +56,9 @@ pub struct RecordedTurn {
     pub turn: Turn,
 }
 
-/// Reading the records failed.
+/// An operation on the records failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read the agent's conversations: {reason}")]
+#[error("cannot access the agent's conversations: {reason}")]
 pub struct RecordError {
     /// The cause.
     pub reason: String,

@@ -15,7 +15,7 @@ use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::session::{
     ChatAddresses, Ended, Restored, SessionActor, SessionEnding, SessionHandle, SessionSeed, SessionServices,
-    WeakHandle, is_used, restore,
+    WeakHandle, discard, is_used, restore,
 };
 use crate::state::{ChannelState, ChatDoc, StateStore};
 use crate::storage::{Change, StorageError};
@@ -233,6 +233,7 @@ impl Host {
         sessions.by_uri.insert(uri.clone(), handle.clone());
         drop(sessions);
         let storage = Arc::clone(&self.storage);
+        let records = actor.records();
         let cleanup = Cleanup {
             store: Arc::clone(&self.store),
             sessions: Arc::clone(&self.sessions),
@@ -248,6 +249,9 @@ impl Host {
             if ended.ending == SessionEnding::Dispose {
                 let removal = Change::RemoveSession { session: cleanup.uri.clone() };
                 ended.stored = storage.write(vec![removal]).await;
+                if ended.stored.is_ok() {
+                    discard(records, std::mem::take(&mut ended.conversations)).await;
+                }
             }
             cleanup.ended = Some(ended);
         });

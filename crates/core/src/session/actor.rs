@@ -24,7 +24,9 @@ use super::opening::AgentOpener;
 use super::publisher::{Publisher, PublisherSeed};
 use super::transfer::ExpectedChats;
 use crate::action::{AgentUpdate, meaning};
-use crate::agent::{AgentEvent, AgentLink, AgentProvider, History, OpenError, ResourceToken};
+use crate::agent::{
+    AgentEvent, AgentLink, AgentProvider, History, HostConversation, OpenError, ResourceToken,
+};
 use crate::channel::ChannelUri;
 use crate::clock::Clock;
 use crate::ids::ClientId;
@@ -159,7 +161,8 @@ impl SessionActor {
             SessionEnding::Dispose | SessionEnding::Unload => Ok(()),
             SessionEnding::Suspend => self.publisher.store_all(&self.chats).await,
         };
-        Ended { ending, waiters: self.end_waiters, stored }
+        let conversations = self.chats.iter().map(Chat::host_conversation).collect();
+        Ended { ending, waiters: self.end_waiters, stored, conversations }
     }
 
     /// Closes the input queue and rejects the inputs that are still in it.
@@ -380,4 +383,6 @@ pub(crate) struct Ended {
     pub(crate) waiters: Vec<EndWaiter>,
     /// Whether everything that must be kept is stored.
     pub(crate) stored: Result<(), StorageError>,
+    /// The conversations of the session's chats.
+    pub(crate) conversations: Vec<HostConversation>,
 }

@@ -6,8 +6,9 @@
 //! `journal_writer`. `chats` is the list of chats; `orders` creates, places and removes
 //! chats; `transfer` moves them between sessions; `children` manages the chats of subagents.
 //! `opening` starts agents; `briefing` is the session data that an agent gets; `links` maps
-//! turns to the agent's messages; `record` renders a conversation as text. `amend` completes
-//! client actions; `projection` keeps copies of chat data in the session up to date;
+//! turns to the agent's messages; `record` renders a conversation as text; `discard` deletes
+//! the agent's records of deleted chats. `amend` completes client actions; `projection` keeps
+//! copies of chat data in the session up to date;
 //! `restore` rebuilds a session from storage.
 
 mod actor;
@@ -19,6 +20,7 @@ mod briefing;
 mod chats;
 mod children;
 mod decide;
+mod discard;
 mod handle;
 mod idle;
 mod journal_writer;
@@ -36,6 +38,7 @@ pub(crate) use addresses::ChatAddresses;
 pub(crate) use amend::{chats_to_pin, message_in};
 pub(crate) use awaited::awaited;
 pub(crate) use chats::{ChatSeed, chat_state, is_used};
+pub(crate) use discard::discard;
 pub use handle::{ChatError, NewChat, PendingReply, SessionEnd, SessionHandle};
 pub(crate) use handle::{ChatOrder, ClientDispatch, SessionEnding, WeakHandle};
 pub(crate) use projection::summary_of;

@@ -12,6 +12,7 @@ use super::decide::{
     BranchSource, ChatChange, ChatFacts, DecisionInput, NewChatView, check_change, check_initial_message,
     check_placement, check_room, new_chat, order_after,
 };
+use super::discard::discard;
 use super::handle::{ChatError, ChatOrder, ChatReplySender, NewChat, SessionEnding};
 use super::transfer::Leaving;
 use crate::agent::History;
@@ -149,11 +150,13 @@ impl SessionActor {
             }
             return Err(error.into());
         }
+        let mut conversations = Vec::new();
         for uri in uris {
-            self.chats.remove(uri);
+            conversations.extend(self.chats.remove(uri).map(|chat| chat.host_conversation()));
             self.addresses.release(uri);
         }
         self.project_row();
+        self.opener.tasks.spawn(discard(self.records(), conversations));
         Ok(())
     }
 

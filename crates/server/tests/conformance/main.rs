@@ -29,6 +29,7 @@ mod child_chats;
 mod commands;
 mod coverage;
 mod deduplication;
+mod deleted_records;
 mod directories;
 mod dispatch;
 mod inputs;

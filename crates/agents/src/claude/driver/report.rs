@@ -35,10 +35,9 @@ impl ClaudeDriver {
     pub(super) fn message(&mut self, message: &Message) -> Result<(), End> {
         if let Some(id) = message.conversation() {
             let is_reset = matches!(message, Message::ConversationReset(_));
-            self.identify(ConversationIdentity {
-                id,
-                has_messages: self.identity.has_messages && !is_reset,
-            })?;
+            let mut identity = self.identity.clone().renamed(id);
+            identity.has_messages &= !is_reset;
+            self.identify(identity)?;
         }
         if let Message::System(SystemMessage::TaskNotification(task)) = message {
             self.notice = task.summary.clone();
@@ -137,13 +136,14 @@ impl ClaudeDriver {
     /// Marks the conversation as resumable, since the runtime has accepted a message.
     fn has_messages(&mut self) -> Result<(), End> {
         self.history = History::Resume;
-        self.identify(ConversationIdentity { has_messages: true, ..self.identity })
+        self.identify(ConversationIdentity { has_messages: true, ..self.identity.clone() })
     }
 
     fn identify(&mut self, identity: ConversationIdentity) -> Result<(), End> {
         if self.identity != identity {
+            let token = identity.token();
             self.identity = identity;
-            self.events.push(AgentEvent::ResumeToken(identity.token()))?;
+            self.events.push(AgentEvent::ResumeToken(token))?;
         }
         Ok(())
     }
