@@ -143,6 +143,10 @@ const tests = {
     assert.ok(width <= visible, `the page is ${width} wide on a screen of ${visible}`);
     await more.click();
     await waitFor(async () => (await more.count()) === 0);
+    await page.reload();
+    await page.locator('.markdown', { hasText: 'the end' }).waitFor({ timeout: PAGE_MS });
+    const distance = () => page.$eval('.scroller', (each) => each.scrollHeight - each.scrollTop - each.clientHeight);
+    await waitFor(async () => (await more.count()) === 1 && (await distance()) < 80);
   },
 
   async 'a running answer can be stopped'({ page }) {
