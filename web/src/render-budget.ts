@@ -3,8 +3,8 @@
 
 /** How long work may start in one task. One more piece can exceed it. */
 const TASK_BUDGET_MS = 25;
-/** Waiting components that are notified in one task; most of them find enough budget left. */
-const NOTIFIED_PER_TASK = 8;
+/** Waiting components that are notified in one task. The budget does not contain the layout of what they render. */
+const NOTIFIED_PER_TASK = 4;
 
 export class RenderBudget {
   #spentMs = 0;
@@ -39,8 +39,7 @@ export class RenderBudget {
   #nextTask(): void {
     this.#taskPlanned = false;
     this.#spentMs = 0;
-    // A conversation opens at its end, so the newest waiting components are on the screen.
-    const notified = [...this.#waiting].slice(-NOTIFIED_PER_TASK);
+    const notified = [...this.#waiting].slice(0, NOTIFIED_PER_TASK);
     for (const callback of notified) this.#waiting.delete(callback);
     if (this.#waiting.size > 0) this.#planTask();
     for (const callback of notified) callback();

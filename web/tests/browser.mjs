@@ -138,6 +138,10 @@ const tests = {
     await fitsScreen(page, 'the page');
     await more.click();
     await waitFor(async () => (await more.count()) === 0);
+    await page.reload();
+    await page.locator('.markdown', { hasText: 'the end' }).waitFor({ timeout: PAGE_MS });
+    const distance = () => page.$eval('.scroller', (each) => each.scrollHeight - each.scrollTop - each.clientHeight);
+    await waitFor(async () => (await more.count()) === 1 && (await distance()) < 80);
   },
 
   async 'a running answer can be stopped'({ page }) {

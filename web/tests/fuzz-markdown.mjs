@@ -25,6 +25,8 @@ const ATTEMPTS = 3;
 const SNAPSHOT_EVERY = 40;
 const SNAPSHOT_TURNS = 25;
 
+const TRACE_CATEGORIES = ['toplevel', 'devtools.timeline'];
+
 const SESSION = 'claude:/fuzz';
 
 class Fuzzer {
@@ -106,10 +108,14 @@ class Fuzzer {
 
   async #openSnapshot(random) {
     this.#chat.turns = Array.from({ length: SNAPSHOT_TURNS }, (_, index) => finishedTurn(random, `turn-${index}`));
+    const browser = this.#page.context().browser();
+    await browser.startTracing(this.#page, { categories: TRACE_CATEGORIES });
     await this.#page.reload();
     await this.#page.waitForSelector('.turn', { state: 'attached' });
     this.#chat.turns = [];
     await this.#settled(0);
+    // A reload starts the counter of processor time again, so the time comes from the trace.
+    this.#slowestOfCase = longestTask(JSON.parse(String(await browser.stopTracing())).traceEvents);
     return this.#inspectAndClear();
   }
 
@@ -136,6 +142,15 @@ class Fuzzer {
     this.#received = result.received;
     this.updates += result.updates;
   }
+}
+
+/** The processor time of the longest task in the main thread of a page, in milliseconds. */
+function longestTask(events) {
+  const thread = ({ pid, tid }) => `${pid}:${tid}`;
+  const main = new Set(events.filter((event) => event.name === 'thread_name' && event.args.name === 'CrRendererMain').map(thread));
+  const times = events.filter((event) => event.tdur !== undefined && main.has(thread(event))).map((event) => event.tdur / 1000);
+  if (times.length === 0) throw new Error('the trace contains no task of the page');
+  return times.reduce((longest, time) => Math.max(longest, time), 0);
 }
 
 async function main() {

@@ -17,11 +17,14 @@ export function turnUpdates(random, session, chat) {
   return updates;
 }
 
+/** Longer texts in a snapshot would measure the JSON parser of the browser. */
+const SNAPSHOT_TEXT_CHARACTERS = 30_000;
+
 /** A finished turn as it is in a snapshot. */
 export function finishedTurn(random, id) {
   const part = (index) => ({ kind: random.pick(['markdown', 'markdown', 'reasoning']), id: `part-${index}`, content: markdown(random) });
   const toolCall = { status: 'completed', success: true, toolCallId: 't', toolName: 'Read', ...toolFields(random) };
-  return {
+  const turn = {
     id,
     startedAt: new Date().toISOString(),
     duration: 12,
@@ -30,6 +33,8 @@ export function finishedTurn(random, id) {
     usage: usage(random),
     state: 'complete',
   };
+  const shorten = (_key, value) => (typeof value === 'string' ? value.slice(0, SNAPSHOT_TEXT_CHARACTERS) : value);
+  return JSON.parse(JSON.stringify(turn, shorten));
 }
 
 function partUpdates(random, inChat, id) {

@@ -6,6 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import type { ChatState } from '../ahp/types';
 import { activityOf, directoryPath, oneLine } from '../format';
 import type { Page } from '../page';
+import { renderBudget } from '../render-budget';
 import { Composer } from './Composer';
 import { copyCode } from './copy-code';
 import { DeleteSession } from './DeleteSession';
@@ -19,12 +20,15 @@ const NEAR_END_PX = 80;
 
 /** The newest turns that are shown at first, and with every further click. */
 const SHOWN_TURNS = 30;
+/** Turns that are rendered in one task when a conversation is opened, the newest first. */
+const TURNS_PER_TASK = 2;
 
 export function Conversation({ page }: { page: Page }) {
   const session = page.session.value;
   const chat = page.chat.value;
   const selected = page.selected.value;
   const scroller = useRef<HTMLDivElement>(null);
+  const turns = useRef<HTMLDivElement>(null);
   const following = useSignal(true);
   const outgoing = page.outgoing.value.filter((message) => message.session === selected);
 
@@ -35,6 +39,12 @@ export function Conversation({ page }: { page: Page }) {
   useLayoutEffect(() => {
     if (following.peek()) toEnd();
   }, [chat, outgoing.length]);
+  useLayoutEffect(() => {
+    // Parts that waited for the render budget appear later.
+    const observer = new ResizeObserver(() => following.peek() && toEnd());
+    if (turns.current) observer.observe(turns.current);
+    return () => observer.disconnect();
+  }, []);
   useEffect(() => {
     if (outgoing.length > 0) following.value = true;
   }, [outgoing.length]);
@@ -61,7 +71,7 @@ export function Conversation({ page }: { page: Page }) {
           following.value = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
         }}
       >
-        <div class="turns" role="log" aria-label="Conversation" aria-busy={chat?.activeTurn !== undefined}>
+        <div class="turns" ref={turns} role="log" aria-label="Conversation" aria-busy={chat?.activeTurn !== undefined}>
           {chat === undefined && outgoing.length === 0 && <p class="quiet center">Opening the session…</p>}
           {chat && (
             <PageContext.Provider value={page}>
@@ -95,10 +105,13 @@ export function Conversation({ page }: { page: Page }) {
 function Turns({ chat }: { chat: ChatState }) {
   const active = chat.activeTurn;
   const shown = useSignal(SHOWN_TURNS);
-  const hidden = Math.max(0, chat.turns.length - shown.value);
+  const rendered = useSignal(TURNS_PER_TASK);
+  const incomplete = rendered.value < shown.value;
+  useEffect(() => (incomplete ? renderBudget.wait(() => (rendered.value += TURNS_PER_TASK)) : undefined));
+  const hidden = Math.max(0, chat.turns.length - Math.min(shown.value, rendered.value));
   return (
     <>
-      {hidden > 0 && <ShowEarlier count={hidden} what="turns" onShow={() => (shown.value += SHOWN_TURNS)} />}
+      {hidden > 0 && !incomplete && <ShowEarlier count={hidden} what="turns" onShow={() => (shown.value += SHOWN_TURNS)} />}
       {hidden === 0 && chat.turnsNextCursor !== undefined && <p class="quiet center">Older turns are not shown.</p>}
       {chat.turns.length === 0 && !active && <p class="quiet center">Nothing has been said yet.</p>}
       {[...chat.turns.slice(hidden), ...(active ? [active] : [])].map((turn) => (

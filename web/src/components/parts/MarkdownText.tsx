@@ -24,7 +24,7 @@ export function MarkdownText({ text, streaming }: { text: string; streaming: boo
   );
 }
 
-/** Shows the text as it was written until the render budget allows to parse it. */
+/** Shows an ellipsis until the render budget allows to parse the text: the layout of its source takes time, too. */
 function MarkdownPiece({ text }: { text: string }) {
   const parsed = useRef<{ text: string; blocks: Block[] }>(undefined);
   const [, render] = useReducer((count: number) => count + 1, 0);
@@ -34,7 +34,7 @@ function MarkdownPiece({ text }: { text: string }) {
   }
   const waiting = parsed.current?.text !== text;
   useEffect(() => (waiting ? renderBudget.wait(() => render(undefined)) : undefined));
-  if (!parsed.current) return <SourceText text={text} />;
+  if (!parsed.current) return <div class="block">…</div>;
   return (
     <>
       {parsed.current.blocks.map((block) => (
