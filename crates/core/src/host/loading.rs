@@ -233,7 +233,6 @@ impl Host {
         sessions.by_uri.insert(uri.clone(), handle.clone());
         drop(sessions);
         let storage = Arc::clone(&self.storage);
-        let records = actor.records();
         let cleanup = Cleanup {
             store: Arc::clone(&self.store),
             sessions: Arc::clone(&self.sessions),
@@ -250,7 +249,7 @@ impl Host {
                 let removal = Change::RemoveSession { session: cleanup.uri.clone() };
                 ended.stored = storage.write(vec![removal]).await;
                 if ended.stored.is_ok() {
-                    discard(records, std::mem::take(&mut ended.conversations)).await;
+                    discard(ended.records.take(), std::mem::take(&mut ended.conversations)).await;
                 }
             }
             cleanup.ended = Some(ended);

@@ -25,7 +25,8 @@ use super::publisher::{Publisher, PublisherSeed};
 use super::transfer::ExpectedChats;
 use crate::action::{AgentUpdate, meaning};
 use crate::agent::{
-    AgentEvent, AgentLink, AgentProvider, History, HostConversation, OpenError, ResourceToken,
+    AgentEvent, AgentLink, AgentProvider, ConversationRecords, History, HostConversation, OpenError,
+    ResourceToken,
 };
 use crate::channel::ChannelUri;
 use crate::clock::Clock;
@@ -162,7 +163,8 @@ impl SessionActor {
             SessionEnding::Suspend => self.publisher.store_all(&self.chats).await,
         };
         let conversations = self.chats.iter().map(Chat::host_conversation).collect();
-        Ended { ending, waiters: self.end_waiters, stored, conversations }
+        let records = self.records();
+        Ended { ending, waiters: self.end_waiters, stored, records, conversations }
     }
 
     /// Closes the input queue and rejects the inputs that are still in it.
@@ -383,6 +385,8 @@ pub(crate) struct Ended {
     pub(crate) waiters: Vec<EndWaiter>,
     /// Whether everything that must be kept is stored.
     pub(crate) stored: Result<(), StorageError>,
+    /// The records of the session's agent.
+    pub(crate) records: Option<Arc<dyn ConversationRecords>>,
     /// The conversations of the session's chats.
     pub(crate) conversations: Vec<HostConversation>,
 }

@@ -11,7 +11,7 @@ use crate::agent::{ConversationRecords, HostConversation};
 
 impl SessionActor {
     /// The records of the session's agent.
-    pub(crate) fn records(&self) -> Option<Arc<dyn ConversationRecords>> {
+    pub(super) fn records(&self) -> Option<Arc<dyn ConversationRecords>> {
         self.opener.provider.records()
     }
 }
