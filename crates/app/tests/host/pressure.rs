@@ -15,7 +15,7 @@ const SEED: u64 = 12;
 
 #[tokio::test]
 async fn clients_that_never_read_take_bounded_memory_which_is_returned() -> Result<()> {
-    let plan = DeafPlan { clients: 40, snapshots: 10, queued_mib: 16, seed: SEED };
+    let plan = DeafPlan { clients: 40, snapshots: 20, queued_mib: 16, seed: SEED };
     println!("{}", fill_outboxes(without_runtime(), plan).await?);
     Ok(())
 }

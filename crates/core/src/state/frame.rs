@@ -17,6 +17,9 @@ use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::storage::Json;
 
+/// Unused memory that a frame may keep, to avoid copies of small frames.
+const MAX_SLACK: usize = 4 * 1024;
+
 /// One encoded JSON-RPC message: UTF-8 text, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Frame {
@@ -29,7 +32,12 @@ impl Frame {
     /// Encodes a message. Fails only if the value cannot be JSON (a map with non-string
     /// keys), which our types rule out.
     pub fn encode(message: &impl Serialize) -> Result<Self, serde_json::Error> {
-        Ok(Self::with_merge(serde_json::to_vec(message)?.into(), Merge::Never))
+        let mut text = serde_json::to_vec(message)?;
+        // The encoder doubles its buffer, and a frame may be queued for long.
+        if text.capacity() - text.len() > MAX_SLACK {
+            text.shrink_to_fit();
+        }
+        Ok(Self::with_merge(text.into(), Merge::Never))
     }
 
     pub(super) fn with_merge(bytes: Bytes, merge: Merge) -> Self {

@@ -125,6 +125,10 @@ pub(crate) async fn handle(
             },
         };
         let Some((message, _share)) = next else { return };
+        // A client that does not read would not receive the responses, which cost time and memory.
+        if handles.outbox.close_reason() == Some(CloseReason::TooSlow) {
+            return;
+        }
         match message {
             Inbound::Text(text) => connection.receive(text.as_str()).await,
             Inbound::Unusable(why) => connection.refuse_garbage(&RpcError::invalid_request(why)),

@@ -149,3 +149,17 @@ async fn control_frames_count_toward_rate_limit() {
     assert!(start.elapsed() >= Duration::from_millis(2900), "{:?}", start.elapsed());
     assert!(queued.recv().await.is_none(), "control frames are not queued");
 }
+
+#[tokio::test]
+async fn queued_messages_of_evicted_client_are_not_handled() {
+    let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersions":["1.0.0"],"clientId":"c"}}"#;
+    for (reason, handled) in [(CloseReason::ClientGone, true), (CloseReason::TooSlow, false)] {
+        let (connection, handles) = connection().await;
+        let (reader, queued) = create();
+        reader.read(stream::iter([message(initialize)]), &handles).await;
+        handles.outbox.close(reason);
+        handle(connection, queued, &handles, None).await;
+        let client = innkeeper_core::ids::ClientId::new("c");
+        assert_eq!(handles.shared.host.store().knows(&client), handled, "{reason:?}");
+    }
+}

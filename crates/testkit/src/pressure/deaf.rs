@@ -20,7 +20,7 @@ const MIB: u64 = 1024 * 1024;
 
 /// Most memory that the clients may occupy in addition to the budget of all outboxes:
 /// the largest outbox, and copies of what is being encoded and written.
-const MAX_EXCESS: u64 = 128 * MIB;
+const MAX_EXCESS: u64 = 200 * MIB;
 
 /// Most memory that may remain afterwards.
 const MAX_REST: u64 = 32 * MIB;
