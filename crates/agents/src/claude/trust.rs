@@ -103,8 +103,9 @@ fn question(folder: &Path, topic: String, entries: &[ProjectEntry]) -> OpeningQu
         title: "Trust this folder?".to_owned(),
         question: "May Claude use the settings of this folder?".to_owned(),
         options: vec![
-            option(TRUST, "Trust this folder", "Use its settings, here and in its subfolders"),
+            // First, because clients preselect the first option.
             option(RESTRICT, "Continue without its settings", "Use only your own settings"),
+            option(TRUST, "Trust this folder", "Use its settings, here and in its subfolders"),
         ],
     }
 }

@@ -137,7 +137,8 @@ fn request(view: DecisionView<'_>, question: &OpeningQuestion) -> ChatInputReque
         message: question.question.clone(),
         required: Some(true),
         options,
-        allow_freeform_input: None,
+        // Stated, because VS Code offers a text field otherwise.
+        allow_freeform_input: Some(false),
     };
     ChatInputRequest {
         id: request_id(view),
