@@ -365,7 +365,7 @@ impl Stored {
             }
             Change::PutOutput { chat, turn, id, output } => {
                 if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
-                    known.output.insert(*id, (turn.clone(), output.clone()));
+                    known.output.entry(*id).or_insert_with(|| (turn.clone(), output.clone()));
                 }
             }
             Change::CopyOutput { from, to, turns } => self.copy_output(from, to, turns),
@@ -450,7 +450,9 @@ impl Stored {
         let copied = source.output.clone().into_iter().filter(|(_, (turn, _))| turns.contains(turn));
         let copied: Vec<_> = copied.collect();
         if let Some(target) = self.chats.iter_mut().find(|chat| chat.uri == *to) {
-            target.output.extend(copied);
+            for (id, output) in copied {
+                target.output.entry(id).or_insert(output);
+            }
         }
     }
 
