@@ -189,6 +189,9 @@ proptest! {
         }
         chat.end();
         prop_assert!(chat.whole_text() == text, "text was lost or reordered");
+        let ends = chat.parts().into_iter().filter_map(|part| Some(part["content"].as_str()?.to_owned()));
+        let mut ends = ends.filter_map(|shown| Some(shown.split_once("They end with:]\n\n")?.1.to_owned()));
+        prop_assert!(ends.all(|end| !end.is_empty() && text.contains(&end)));
         prop_assert!(chat.stored.values().all(|piece| piece.len() <= PIECE && !piece.is_empty()));
         let document = serde_json::to_string(&chat.state.turns).unwrap().len();
         prop_assert!(document < 13 * (256 + 16) * 1024, "{document}");

@@ -67,7 +67,11 @@ impl MovedText {
         limited: &mut LimitedOutput,
     ) -> usize {
         self.bytes += text.len();
-        self.end.push_str(tail(text, DESCRIPTION));
+        let end = tail(text, DESCRIPTION);
+        if end.len() < text.len() {
+            self.end.clear();
+        }
+        self.end.push_str(end);
         if self.end.len() > 4 * DESCRIPTION {
             self.end = tail(&self.end, DESCRIPTION).to_owned();
         }
