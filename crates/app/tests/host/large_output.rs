@@ -46,6 +46,11 @@ async fn answer_of_16_mb_is_opened_and_survives_a_killed_host() -> Result<()> {
         kinds.filter(|kind| kind == "contentRef").count()
     };
     client.until("most of the answer", |client| pages(client) >= 14).await?;
+    // Storing a client's action also stores all earlier actions.
+    let message = json!({"text": "next", "origin": {"kind": "user"}});
+    let queued = json!({"type": "chat/pendingMessageSet", "kind": "queued", "id": "m", "message": message});
+    let seq = client.dispatch(&chat, queued).await?;
+    client.until("the echo", |client| !client.answers("first", seq).is_empty()).await?;
     let seen = json!(client.chat(&chat)?.active_turn);
     let document = json!(client.chat(&chat)?).to_string().len();
     assert!(document < 1024 * 1024, "{document}");
