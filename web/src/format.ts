@@ -90,6 +90,13 @@ export function duration(milliseconds: number | undefined): string {
   return `${count.format(minutes)} min ${Math.round(seconds % 60)} s`;
 }
 
+/** A number of bytes. */
+export function dataSize(bytes: unknown): string {
+  if (!isCount(bytes)) return '';
+  if (bytes < 1000) return `${bytes} bytes`;
+  return bytes < 1_000_000 ? `${Math.round(bytes / 1000)} kB` : `${(bytes / 1_000_000).toFixed(1)} MB`;
+}
+
 /** Whether this is a number of things or milliseconds that can be meant. */
 function isCount(value: unknown): value is number {
   return typeof value === 'number' && value >= 0 && value <= Number.MAX_SAFE_INTEGER;

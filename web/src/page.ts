@@ -156,6 +156,11 @@ export class Page {
     if (!sent) this.notice('Not connected: the question cannot be answered from here right now.');
   }
 
+  /** Reads content that a conversation refers to. */
+  readResource(uri: Uri): Promise<{ data: string; encoding: string }> {
+    return this.#connection.request('resourceRead', { channel: ROOT, uri });
+  }
+
   /** Deletes a session for good. */
   async remove(session: Uri): Promise<void> {
     this.#removing.add(session);

@@ -13,6 +13,7 @@ export class FakeHost {
   log: { channel: string; action: Action; serverSeq: number }[];
   knownClients: Set<string>;
   sessions: Map<string, FakeSession>;
+  resources: Map<string, { data: string; encoding: string }>;
   rejectNext: string | undefined;
   deaf: boolean;
   listen(port?: number): Promise<this>;

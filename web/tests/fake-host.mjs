@@ -28,6 +28,8 @@ export class FakeHost {
   log = [];
   knownClients = new Set();
   sessions = new Map();
+  /** Contents that clients can read, by URI. */
+  resources = new Map();
   /** Makes the next dispatched action come back with this reason. */
   rejectNext = undefined;
   /** While set, dispatched actions are lost as if the network had swallowed them. */
@@ -146,6 +148,8 @@ export class FakeHost {
         return { snapshot: this.#subscribe(connection, params.channel) ?? fail(-32008, 'There is no such channel') };
       case 'createSession':
         return this.createSession(params);
+      case 'resourceRead':
+        return this.resources.get(params.uri) ?? fail(-32008, `${params.uri} does not exist`);
       case 'disposeSession':
         return this.#disposeSession(params.channel);
       default:

@@ -11,10 +11,12 @@ use bytes::Bytes;
 use innkeeper_core::agent::{BoxFuture, History, TurnLink};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
+use innkeeper_core::output::{OutputId, StoredOutput};
 use innkeeper_core::storage::{
     Change, Index, JournalEntry, Json, Storage, StorageError, StoredChat, StoredClient, StoredConversation,
     StoredDispatch, StoredEnvelope, StoredRow, StoredSession, StoredTurn,
 };
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 /// The limits of the real store.
@@ -167,6 +169,15 @@ impl Storage for MemoryStorage {
         Box::pin(async move { loaded })
     }
 
+    fn load_output(&self, output: OutputId) -> BoxFuture<Result<Option<StoredOutput>, StorageError>> {
+        let state = self.state();
+        let loaded = match state.loads_fail.clone() {
+            Some(error) => Err(error),
+            None => Ok(state.stored.chats.iter().find_map(|chat| chat.output.get(&output)).cloned()),
+        };
+        Box::pin(async move { loaded.map(|found| found.map(|(_, output)| output)) })
+    }
+
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {
         let mut state = self.state();
         if state.trap.take_if(|trap| trap(&changes)).is_some() {
@@ -233,9 +244,21 @@ struct MemoryChat {
     links: BTreeMap<String, TurnLink>,
     state: Json,
     turns: Vec<StoredTurn>,
+    /// The pieces of its output, with their turns.
+    output: BTreeMap<OutputId, (String, StoredOutput)>,
 }
 
 impl MemoryChat {
+    /// Deletes the output of turns that it no longer has.
+    fn drop_output_of_removed_turns(&mut self) {
+        let state: Value = serde_json::from_str(self.state.get()).unwrap_or_default();
+        let running = state["activeTurn"]["id"].as_str();
+        let turns = &self.turns;
+        self.output.retain(|_, (turn, _)| {
+            running == Some(turn.as_str()) || turns.iter().any(|known| known.id == *turn)
+        });
+    }
+
     fn is_default(&self) -> bool {
         self.uri == ChannelUri::default_chat_of(&self.session)
     }
@@ -330,6 +353,7 @@ impl Stored {
                     links: BTreeMap::new(),
                     state: Arc::clone(state),
                     turns: Vec::new(),
+                    output: BTreeMap::new(),
                 });
             }
             Change::PutTurns { chat, keep, turns } => {
@@ -337,7 +361,14 @@ impl Stored {
                 let known = known.ok_or_else(|| missing("chat", chat))?;
                 known.turns.truncate(*keep);
                 known.turns.extend_from_slice(turns);
+                known.drop_output_of_removed_turns();
             }
+            Change::PutOutput { chat, turn, id, output } => {
+                if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
+                    known.output.entry(*id).or_insert_with(|| (turn.clone(), output.clone()));
+                }
+            }
+            Change::CopyOutput { from, to, turns } => self.copy_output(from, to, turns),
             Change::PutResumeToken { chat, token } => {
                 if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
                     known.conversation.resume_token = Some(token.clone());
@@ -395,6 +426,7 @@ impl Stored {
             Some(known) => {
                 put.turns = std::mem::take(&mut known.turns);
                 put.links = std::mem::take(&mut known.links);
+                put.output = std::mem::take(&mut known.output);
                 *known = put;
             }
             None => self.chats.push(put),
@@ -411,6 +443,17 @@ impl Stored {
         }
         journal.sort_by_key(|entry| entry.number);
         Ok(())
+    }
+
+    fn copy_output(&mut self, from: &ChannelUri, to: &ChannelUri, turns: &[String]) {
+        let Some(source) = self.chats.iter().find(|chat| chat.uri == *from) else { return };
+        let copied = source.output.clone().into_iter().filter(|(_, (turn, _))| turns.contains(turn));
+        let copied: Vec<_> = copied.collect();
+        if let Some(target) = self.chats.iter_mut().find(|chat| chat.uri == *to) {
+            for (id, output) in copied {
+                target.output.entry(id).or_insert(output);
+            }
+        }
     }
 
     fn remove_chat(&mut self, chat: &ChannelUri) {

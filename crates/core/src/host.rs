@@ -29,6 +29,7 @@ use crate::clock::{Clock, wire_time};
 use crate::departures::Departures;
 use crate::directories::Primary;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
+use crate::output::{OutputId, StoredOutput};
 use crate::session::{
     ChatAddresses, ChatSeed, SessionEnd, SessionEnding, SessionHandle, SessionSeed, chat_state, summary_of,
 };
@@ -226,6 +227,11 @@ impl Host {
     ) -> Result<(), FetchTurnsError> {
         self.load(chat).await?;
         Ok(self.store.fetch_turns(connection, chat, cursor)?)
+    }
+
+    /// Reads a piece of stored output; `None` if it does not exist.
+    pub async fn read_output(&self, output: OutputId) -> Result<Option<StoredOutput>, StorageError> {
+        self.storage.load_output(output).await
     }
 
     /// The number of sessions, including provisional ones.

@@ -15,6 +15,7 @@ pub mod files;
 pub mod host;
 pub mod ids;
 pub mod model;
+pub mod output;
 pub mod session;
 pub mod state;
 pub mod storage;

@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::agent::{BoxFuture, History, ResumeToken, TurnLink};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ServerSeq};
+use crate::output::{OutputId, StoredOutput};
 
 /// A JSON document, encoded once and shared.
 pub type Json = Arc<RawValue>;
@@ -31,6 +32,10 @@ pub trait Storage: Send + Sync + 'static {
     /// Loads a complete session; `None` if it does not exist. Sees every write whose
     /// future has resolved.
     fn load_session(&self, session: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>>;
+
+    /// Loads a piece of stored output; `None` if it does not exist. Sees every write whose
+    /// future has resolved.
+    fn load_output(&self, output: OutputId) -> BoxFuture<Result<Option<StoredOutput>, StorageError>>;
 
     /// Writes all of the changes or none of them. The call itself enqueues them, so
     /// writes take effect in call order, whether or not their futures are polled.
@@ -48,6 +53,10 @@ impl Storage for Nowhere {
     }
 
     fn load_session(&self, _: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn load_output(&self, _: OutputId) -> BoxFuture<Result<Option<StoredOutput>, StorageError>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
@@ -258,7 +267,8 @@ pub enum Change {
         /// The encoded `ChatState`, with an empty list of turns.
         state: Json,
     },
-    /// Keeps the first `keep` turns of a chat and replaces all later ones.
+    /// Keeps the first `keep` turns of a chat and replaces all later ones. The output of
+    /// turns that the chat no longer has, as a finished or as the running turn, is deleted.
     PutTurns {
         /// The chat.
         chat: ChannelUri,
@@ -288,6 +298,27 @@ pub enum Change {
     RemoveTurnLinks {
         /// The chat.
         chat: ChannelUri,
+        /// The turns.
+        turns: Vec<String>,
+    },
+    /// Stores a piece of a turn's output. Ignored if the chat is unknown.
+    PutOutput {
+        /// The chat.
+        chat: ChannelUri,
+        /// The turn, which may still be running.
+        turn: String,
+        /// Identifies the piece.
+        id: OutputId,
+        /// The piece.
+        output: StoredOutput,
+    },
+    /// Copies the output of turns to another chat, which has the same turns. It then exists
+    /// until both chats are deleted.
+    CopyOutput {
+        /// The chat that has the output.
+        from: ChannelUri,
+        /// The chat that gets it.
+        to: ChannelUri,
         /// The turns.
         turns: Vec<String>,
     },

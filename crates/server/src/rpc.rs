@@ -12,6 +12,7 @@ use innkeeper_core::files::{Access, FileError};
 use innkeeper_core::host::{AuthenticateError, CreateError, DisposeError, FetchTurnsError, LoadError};
 use innkeeper_core::session::ChatError;
 use innkeeper_core::state::{FetchError, Frame};
+use innkeeper_core::storage::StorageError;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -161,6 +162,12 @@ impl From<ChatError> for RpcError {
             ChatError::Storage(_) => json_rpc_error_codes::INTERNAL_ERROR,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<StorageError> for RpcError {
+    fn from(error: StorageError) -> Self {
+        Self::internal(&error)
     }
 }
 

@@ -10,6 +10,7 @@ use innkeeper_core::storage::{
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::StoreFailure;
+use crate::output;
 use crate::removal::{self, Removal};
 
 /// Number of handled dispatches kept per client: more than a client repeats after a
@@ -62,6 +63,11 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), StoreFailure
         Change::PutResumeToken { chat, token } => put_resume_token(db, chat, token),
         Change::PutTurnLink { chat, turn, link } => put_turn_link(db, chat, turn, link),
         Change::RemoveTurnLinks { chat, turns } => remove_turn_links(db, chat, turns),
+        Change::PutOutput { chat, turn, id, output } => match chat_id(db, chat)? {
+            Some(chat) => Ok(output::put(db, chat, turn, *id, output)?),
+            None => Ok(()),
+        },
+        Change::CopyOutput { from, to, turns } => Ok(output::copy(db, from, to, turns)?),
         Change::Journal { session, entries } => journal(db, session, entries),
         Change::TrimJournal { session, through } => trim_journal(db, session, *through),
         Change::RemoveSession { session } => Ok(Removal::Session(session).apply(db)?),
@@ -84,6 +90,7 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
         Change::PutRow(row) => row.summary.get().len(),
         Change::PutChat { state, .. } => state.get().len(),
         Change::PutTurns { turns, .. } => turns.iter().map(|turn| turn.body.get().len()).sum(),
+        Change::PutOutput { output, .. } => output.body.len(),
         Change::Journal { entries, .. } => entries.iter().map(|entry| entry.action.get().len()).sum(),
         Change::CleanShutdown { replay, .. } => replay.iter().map(|entry| entry.envelope.len()).sum(),
         Change::TrimJournal { .. }
@@ -93,6 +100,7 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
         | Change::PutResumeToken { .. }
         | Change::PutTurnLink { .. }
         | Change::RemoveTurnLinks { .. }
+        | Change::CopyOutput { .. }
         | Change::Handled { .. }
         | Change::Answered { .. }
         | Change::PutRootConfig { .. }
@@ -310,6 +318,7 @@ fn put_turns(
     for (place, turn) in (keep..).zip(turns) {
         insert.execute(params![id, place, turn.id, turn.body.get()])?;
     }
+    output::drop_of_removed_turns(db, id)?;
     Ok(())
 }
 

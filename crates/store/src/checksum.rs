@@ -9,11 +9,12 @@ use rusqlite::{Connection, Row};
 
 /// The tables with a checksum, their covered columns, and an expression for the session
 /// that a record belongs to.
-pub(crate) const COVERED: [(&str, &str, &str); 5] = [
+pub(crate) const COVERED: [(&str, &str, &str); 6] = [
     ("session", "created_at, state", "uri"),
     ("session_row", "modified_at, summary", "uri"),
     ("chat", "conversation, resumes, branch, rewind, state", "session"),
     ("turn", "turn_id, body", "(SELECT session FROM chat WHERE chat.id = turn.chat)"),
+    ("output", "turn_id, name, content_type, body", "(SELECT session FROM chat WHERE chat.id = output.chat)"),
     (
         "journal",
         "number, channel, at, action",

@@ -193,7 +193,7 @@ pub(crate) fn in_memory() -> rusqlite::Result<Connection> {
 }
 
 /// All tables, referenced tables first.
-pub(crate) const TABLES: [&str; 12] = [
+pub(crate) const TABLES: [&str; 13] = [
     "host",
     "session",
     "session_row",
@@ -201,6 +201,7 @@ pub(crate) const TABLES: [&str; 12] = [
     "resume_token",
     "turn",
     "turn_link",
+    "output",
     "journal",
     "client",
     "mark",

@@ -16,6 +16,7 @@ mod lock;
 mod mend;
 mod migrate;
 mod opening;
+mod output;
 mod problems;
 mod reader;
 mod removal;

@@ -1,4 +1,4 @@
-//! The thread that loads sessions, concurrently with the writer.
+//! The thread that loads sessions and output, concurrently with the writer.
 //!
 //! Does not write: a session with unusable records is passed to the writer, which may set
 //! them aside.
@@ -6,12 +6,14 @@
 use std::sync::PoisonError;
 
 use innkeeper_core::channel::ChannelUri;
+use innkeeper_core::output::{OutputId, StoredOutput};
 use innkeeper_core::storage::{StorageError, StoredSession};
 use rusqlite::Connection;
 use tokio::sync::mpsc;
 
 use crate::database::{ConnectionPurpose, StoreFiles, connect};
 use crate::failure::StoreFailure;
+use crate::output;
 use crate::session;
 use crate::writer::{ReadConnection, ReplySender, WriterRequest};
 
@@ -19,13 +21,13 @@ use crate::writer::{ReadConnection, ReplySender, WriterRequest};
 /// queue is full, a load is rejected immediately as `Busy`.
 pub(crate) const QUEUE: usize = 1024;
 
-/// A request to load a session.
+/// A request to load data, with the sender of the result.
 #[derive(Debug)]
-pub(crate) struct LoadRequest {
-    /// The session to load.
-    pub(crate) session: ChannelUri,
-    /// Receives the result.
-    pub(crate) reply: ReplySender<Option<StoredSession>>,
+pub(crate) enum LoadRequest {
+    /// Loads a session.
+    Session(ChannelUri, ReplySender<Option<StoredSession>>),
+    /// Loads a piece of stored output.
+    Output(OutputId, ReplySender<Option<StoredOutput>>),
 }
 
 /// The state of the reader thread.
@@ -50,22 +52,35 @@ enum LoadOutcome {
 impl StoreReader {
     /// Runs until all senders are dropped.
     pub(crate) fn run(self, mut loads: mpsc::Receiver<LoadRequest>) {
-        while let Some(LoadRequest { session, reply }) = loads.blocking_recv() {
-            if reply.is_closed() {
-                continue;
+        while let Some(request) = loads.blocking_recv() {
+            match request {
+                LoadRequest::Session(session, reply) if !reply.is_closed() => self.answer(session, reply),
+                // The caller may have been dropped, here and below.
+                LoadRequest::Output(output, reply) if !reply.is_closed() => {
+                    reply.send(self.load_output(output)).unwrap_or_default();
+                }
+                LoadRequest::Session(..) | LoadRequest::Output(..) => {}
             }
-            match self.load(&session) {
-                // The caller may have been dropped.
-                LoadOutcome::Answer(answer) => reply.send(answer).unwrap_or_default(),
-                LoadOutcome::Flawed => {
-                    if let Err(mpsc::error::SendError(WriterRequest::Mend(_, reply))) =
-                        self.writer.blocking_send(WriterRequest::Mend(session, reply))
-                    {
-                        reply.send(Err(stopped())).unwrap_or_default();
-                    }
+        }
+    }
+
+    fn answer(&self, session: ChannelUri, reply: ReplySender<Option<StoredSession>>) {
+        match self.load(&session) {
+            LoadOutcome::Answer(answer) => reply.send(answer).unwrap_or_default(),
+            LoadOutcome::Flawed => {
+                if let Err(mpsc::error::SendError(WriterRequest::Mend(_, reply))) =
+                    self.writer.blocking_send(WriterRequest::Mend(session, reply))
+                {
+                    reply.send(Err(stopped())).unwrap_or_default();
                 }
             }
         }
+    }
+
+    fn load_output(&self, output: OutputId) -> Result<Option<StoredOutput>, StorageError> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = self.connection(&mut read).and_then(|db| output::load(db, output));
+        loaded.map_err(|failure| failure.to_storage_error())
     }
 
     fn load(&self, session: &ChannelUri) -> LoadOutcome {

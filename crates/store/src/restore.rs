@@ -111,6 +111,11 @@ pub(crate) fn complete(into: &Connection, lost: LostTurns) -> rusqlite::Result<R
          SELECT main.chat.id, old.turn_id, old.link FROM backup.turn_link AS old
          JOIN backup.chat AS owner ON owner.id = old.chat JOIN main.chat ON main.chat.uri = owner.uri
          WHERE owner.uri IN restored;
+         INSERT OR IGNORE INTO main.output (chat, turn_id, name, content_type, body, checksum)
+         SELECT main.chat.id, old.turn_id, old.name, old.content_type, old.body, old.checksum
+         FROM backup.output AS old JOIN backup.chat AS owner ON owner.id = old.chat
+         JOIN main.chat ON main.chat.uri = owner.uri
+         JOIN main.turn ON main.turn.chat = main.chat.id AND main.turn.turn_id = old.turn_id;
          INSERT OR IGNORE INTO main.host SELECT name, value FROM backup.host WHERE name = 'root_config';
          INSERT INTO main.set_aside SELECT * FROM backup.set_aside WHERE NOT EXISTS (SELECT 1 FROM main.set_aside);
          DROP TABLE restored;",

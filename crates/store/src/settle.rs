@@ -18,6 +18,7 @@ pub(crate) fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize
         "DELETE FROM resume_token WHERE chat NOT IN (SELECT id FROM chat)",
         "DELETE FROM turn WHERE chat NOT IN (SELECT id FROM chat)",
         "DELETE FROM turn_link WHERE chat NOT IN (SELECT id FROM chat)",
+        "DELETE FROM output WHERE chat NOT IN (SELECT id FROM chat)",
         "DELETE FROM journal WHERE session NOT IN (SELECT id FROM session)",
         "DELETE FROM mark WHERE client NOT IN (SELECT id FROM client)",
     ] {

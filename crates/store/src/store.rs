@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use innkeeper_core::agent::BoxFuture;
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::clock::{Clock, SystemClock};
+use innkeeper_core::output::{OutputId, StoredOutput};
 use innkeeper_core::storage::{Change, Index, Storage, StorageError, StoredSession};
 use tokio::sync::{mpsc, oneshot};
 
@@ -136,7 +137,7 @@ impl Store {
         running.as_ref().ok_or_else(stopped)?.requests.try_send(request).map_err(|error| rejected(&error))
     }
 
-    /// Enqueues a request to load a session.
+    /// Enqueues a request to load data.
     fn load(&self, load: LoadRequest) -> Result<(), StorageError> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().ok_or_else(stopped)?.loads.try_send(load).map_err(|error| rejected(&error))
@@ -182,7 +183,16 @@ impl Storage for Store {
 
     fn load_session(&self, session: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>> {
         let (reply, answer) = oneshot::channel();
-        let enqueued = self.load(LoadRequest { session, reply });
+        let enqueued = self.load(LoadRequest::Session(session, reply));
+        Box::pin(async move {
+            enqueued?;
+            answer.await.unwrap_or_else(|_| Err(stopped()))
+        })
+    }
+
+    fn load_output(&self, output: OutputId) -> BoxFuture<Result<Option<StoredOutput>, StorageError>> {
+        let (reply, answer) = oneshot::channel();
+        let enqueued = self.load(LoadRequest::Output(output, reply));
         Box::pin(async move {
             enqueued?;
             answer.await.unwrap_or_else(|_| Err(stopped()))

@@ -369,8 +369,8 @@ async fn rejects_newer_schema_without_changes() {
     sql(directory.path()).execute_batch(newer).expect("the database is changed");
     let before = fs::read(database(directory.path())).expect("the file is read");
     let error = Store::open(StoreConfig::new(directory.path())).expect_err("the schema is newer");
-    assert!(matches!(error, OpenStoreError::Newer { found: 99, known: 3, .. }), "{error:?}");
-    assert!(error.to_string().contains("schema 99, this version supports 3"), "{error}");
+    assert!(matches!(error, OpenStoreError::Newer { found: 99, known: 4, .. }), "{error:?}");
+    assert!(error.to_string().contains("schema 99, this version supports 4"), "{error}");
     assert!(error.to_string().contains("--data-dir"), "{error}");
     assert_eq!(fs::read(database(directory.path())).expect("the file is read"), before);
 }
@@ -514,8 +514,8 @@ async fn damaged_header_is_named_in_the_report() {
     for (offset, value, expected) in [
         (18, 9, "wrong write version at byte 18"),
         (0, b'X', "wrong file type at byte 0"),
-        (63, 99, "schema version 99, but the tables of version 3"),
-        (63, 1, "schema version 1, but the tables of version 3"),
+        (63, 99, "schema version 99, but the tables of version 4"),
+        (63, 1, "schema version 1, but the tables of version 4"),
     ] {
         let directory = tempfile::tempdir().expect("a temporary directory is created");
         fill(directory.path(), 1, 1).await;

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use innkeeper_core::agent::{History, ResumeToken, TurnLink};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
+use innkeeper_core::output::{OutputId, StoredOutput};
 use innkeeper_core::storage::{
     Change, Index, JournalEntry, Storage, StoredClient, StoredConversation, StoredDispatch, StoredEnvelope,
     StoredRow, StoredTurn,
@@ -26,6 +27,7 @@ use uuid::Uuid;
 /// Few names, so that changes often refer to the same records.
 const SESSIONS: usize = 3;
 const CLIENTS: usize = 3;
+const OUTPUTS: u128 = 4;
 
 /// A step of the property test.
 #[derive(Clone, Debug)]
@@ -60,7 +62,7 @@ fn any_client() -> impl Strategy<Value = ClientId> {
 fn any_json() -> impl Strategy<Value = innkeeper_core::storage::Json> {
     ("[ -~äß✓]{0,40}", any::<bool>()).prop_map(|(text, nested)| {
         let text = serde_json::to_string(&text).expect("text");
-        json(&if nested { format!(r#"{{"a":[{text},1.50,null]}}"#) } else { text })
+        json(&if nested { format!(r#"{{"a":[{text},1.50,null],"activeTurn":{{"id":"a"}}}}"#) } else { text })
     })
 }
 
@@ -95,7 +97,14 @@ fn any_session_change() -> impl Strategy<Value = Change> {
             Change::PutTurnLink { chat, turn, link: TurnLink { prompts, ..TurnLink::default() } }
         }),
         1 => (any_chat(), vec("[a-c]", 0..2)).prop_map(|(chat, turns)| Change::RemoveTurnLinks { chat, turns }),
-        4 => (any_chat(), 0..6_usize, vec(("[a-z]{1,4}", any_json()), 0..4)).prop_map(|(chat, keep, turns)| {
+        3 => (any_chat(), "[a-d]", 0..OUTPUTS).prop_map(|(chat, turn, number)| {
+            let body = format!("output {number}").into();
+            let output = StoredOutput { content_type: "text/plain".to_owned(), body };
+            Change::PutOutput { chat, turn, id: OutputId::from_number(number), output }
+        }),
+        1 => (any_chat(), any_chat(), vec("[a-d]", 0..3))
+            .prop_map(|(from, to, turns)| Change::CopyOutput { from, to, turns }),
+        4 => (any_chat(), 0..6_usize, vec((prop_oneof!["[a-d]", "[a-z]{1,4}"], any_json()), 0..4)).prop_map(|(chat, keep, turns)| {
             let turns = turns.into_iter().map(|(id, body)| StoredTurn { id, body }).collect();
             Change::PutTurns { chat, keep, turns }
         }),
@@ -237,6 +246,10 @@ impl Pair {
             let stored = self.store.load_session(session(number)).await.expect("the session loads");
             let modelled = self.model.load_session(session(number)).await.expect("the session loads");
             assert_eq!(format!("{stored:#?}"), format!("{modelled:#?}"));
+        }
+        for id in (0..OUTPUTS).map(OutputId::from_number) {
+            let stored = self.store.load_output(id).await.expect("the output loads");
+            assert_eq!(stored, self.model.load_output(id).await.expect("the output loads"));
         }
     }
 

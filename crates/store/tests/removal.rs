@@ -46,6 +46,7 @@ fn marked() -> Vec<Change> {
     let mut changes = put(0);
     changes.extend(put(1));
     changes.push(Change::PutTurns { chat: chat(1), keep: 0, turns: (0..5).map(turn).collect() });
+    changes.push(support::output(1, "turn-1", 1, format!("{MARKER} {}", "o".repeat(20_000)).as_bytes()));
     for number in 1..50 {
         changes.push(entry(number));
     }

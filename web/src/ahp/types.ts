@@ -79,7 +79,14 @@ export interface Usage {
   model?: string;
 }
 
-export type ToolInput = string | { uri: Uri };
+/** A reference to content that is stored elsewhere. */
+export interface OutputReference {
+  uri: Uri;
+  sizeHint?: number;
+  contentType?: string;
+}
+
+export type ToolInput = string | OutputReference;
 
 export interface ConfirmationOption {
   id: string;
@@ -92,6 +99,8 @@ export interface ToolResultContent {
   text?: string;
   title?: string;
   uri?: Uri;
+  sizeHint?: number;
+  contentType?: string;
   result?: { exitCode?: number; preview?: string };
   before?: { uri: Uri };
   after?: { uri: Uri };
@@ -217,9 +226,8 @@ export interface InputRequestPart {
   request: InputRequest;
   response?: string;
 }
-export interface ContentRefPart {
+export interface ContentRefPart extends OutputReference {
   kind: 'contentRef';
-  uri: Uri;
 }
 
 export type ResponsePart = MarkdownPart | ReasoningPart | ToolCallPart | ErrorPart | NotificationPart | InputRequestPart | ContentRefPart;

@@ -22,6 +22,7 @@ mod environment;
 mod faults;
 mod files;
 mod hostile;
+mod large_output;
 mod lifecycle;
 mod operations;
 mod permissions;

@@ -230,7 +230,13 @@ impl SessionActor {
         let mut decision = self.decide(&chat, input);
         let accepted = match decision.rejection.take() {
             Some(reason) => Err(reason),
-            None => self.publisher.publish_for(dispatch, published).await,
+            None => {
+                if meaning(action).ends_turn() {
+                    self.end_text(&chat).await;
+                }
+                let limited = self.limit_client_output(&chat, action).await;
+                self.publisher.publish_for(dispatch, limited.as_ref().unwrap_or(published)).await
+            }
         };
         if let Err(reason) = accepted {
             self.publisher.reject(dispatch, &reason);

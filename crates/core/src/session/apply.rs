@@ -7,6 +7,7 @@ use ahp_types::state::MessageKind;
 use super::actor::SessionActor;
 use super::briefing::Brief;
 use super::decide::{ActionTarget, Decision, DecisionInput, Effect, QueueEffect};
+use super::large_output::LimitedOutput;
 use super::projection;
 use crate::action::{TurnEffect, meaning};
 use crate::agent::AgentCommand;
@@ -21,11 +22,7 @@ impl SessionActor {
             if let Some(chat) = self.chats.get_mut(chat) {
                 chat.apply(&mut decision, &mut self.publisher);
             }
-            let actions: Vec<(ChannelUri, Action)> = decision
-                .actions
-                .into_iter()
-                .map(|(target, action)| (self.channel(chat, target).clone(), Action::own(action)))
-                .collect();
+            let actions = self.limit_output(chat, decision.actions).await;
             let any = |is: fn(&StateAction) -> bool| actions.iter().any(|(_, action)| is(action.typed()));
             let shows = any(|action| meaning(action).shows_in_list);
             let ended = any(|action| meaning(action).ends_turn());
@@ -44,6 +41,54 @@ impl SessionActor {
                 next = self.next_waiting_message(chat);
             }
         }
+    }
+
+    /// Limits the output in actions about a chat, and stores what it moves out of them.
+    async fn limit_output(
+        &mut self,
+        chat: &ChannelUri,
+        actions: Vec<(ActionTarget, StateAction)>,
+    ) -> Vec<(ChannelUri, Action)> {
+        let mut limited = LimitedOutput::default();
+        let mut channels = Vec::with_capacity(actions.len());
+        for (target, action) in actions {
+            match (target, self.chats.get_mut(chat)) {
+                (ActionTarget::Chat, Some(chat)) => chat.output.limit(action, &mut limited),
+                (ActionTarget::Chat | ActionTarget::Session, _) => limited.actions.push(action),
+            }
+            channels.resize(limited.actions.len(), self.channel(chat, target).clone());
+        }
+        self.publisher.store_output(chat, limited.pieces).await;
+        channels.into_iter().zip(limited.actions.into_iter().map(Action::own)).collect()
+    }
+
+    /// Publishes the rest of a text that is being moved to stored output.
+    pub(super) async fn end_text(&mut self, chat: &ChannelUri) {
+        let mut limited = LimitedOutput::default();
+        if let Some(chat) = self.chats.get_mut(chat) {
+            chat.output.end_text(&mut limited);
+        }
+        self.publisher.store_output(chat, limited.pieces).await;
+        let rest = limited.actions.into_iter().map(|action| (chat.clone(), Action::own(action)));
+        self.publish(&rest.collect::<Vec<_>>()).await;
+    }
+
+    /// Limits the output in a client's action, and stores what it moves out of it. Returns
+    /// the limited action, if it differs.
+    pub(super) async fn limit_client_output(
+        &mut self,
+        chat: &ChannelUri,
+        action: &StateAction,
+    ) -> Option<Action> {
+        let carries_output = matches!(
+            action,
+            StateAction::ChatToolCallComplete(_) | StateAction::ChatToolCallContentChanged(_)
+        );
+        let output = &mut self.chats.get_mut(chat).filter(|_| carries_output)?.output;
+        let mut limited = LimitedOutput::default();
+        output.limit(action.clone(), &mut limited);
+        self.publisher.store_output(chat, limited.pieces).await;
+        limited.actions.pop().filter(|limited| limited != action).map(Action::own)
     }
 
     /// Publishes the host's own actions.
@@ -81,6 +126,7 @@ impl SessionActor {
         if !ended {
             chat.agent.turn_began = self.publisher.elapsed();
             chat.agent.openings = 0;
+            chat.output.begin_turn(self.publisher.running_turn_size(channel));
         }
         // A session counts once, regardless of how many of its chats are busy.
         let mut others = self.chats.uris().filter(|chat| chat != channel);

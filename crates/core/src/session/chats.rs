@@ -9,12 +9,14 @@ use uuid::Uuid;
 
 use super::briefing::Briefing;
 use super::decide::{AgentState, Decision, Phase};
+use super::large_output::OutputLimiter;
 use super::links::TurnLinks;
 use super::publisher::Publisher;
 use super::transfer::Leaving;
 use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, ResumeToken, Unsent};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
+use crate::output::OutputId;
 use crate::state::ChatDoc;
 use crate::storage::{Change, StoredConversation};
 
@@ -53,6 +55,8 @@ pub(super) struct Chat {
     /// The chat whose agent writes to this one, if it is a subagent's chat.
     pub(super) parent: Option<ChannelUri>,
     pub(super) agent: AgentState,
+    /// Limits what the agent adds to the chat's document.
+    pub(super) output: OutputLimiter,
     /// The connection to the agent, while one is open.
     pub(super) link: Option<AgentLink>,
     /// A message that the closing agent did not receive.
@@ -91,6 +95,7 @@ impl Chat {
                 directories: Primary::of(&offer.info),
                 rewind,
             },
+            output: OutputLimiter::new(OutputId::unique),
             link: None,
             undelivered: None,
             briefed: Briefing::default(),

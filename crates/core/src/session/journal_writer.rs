@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::repeated_changes::RepeatedChanges;
 use crate::agent::BoxFuture;
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ServerSeq};
@@ -52,9 +53,8 @@ pub(super) struct JournalWriter {
     broken: bool,
     /// The stored documents are out of date.
     stale: bool,
-    /// Chats that may be in storage and must be removed, with increasing numbers.
-    removals: Vec<(u64, ChannelUri)>,
-    last_removal: u64,
+    /// Changes that every checkpoint contains until one succeeds.
+    repeated: RepeatedChanges,
     /// The sequence number of the last dispatch that was written, for the next write. If
     /// that write fails the number is lost, and the dispatch counts as unanswered.
     answered: Option<Change>,
@@ -75,8 +75,8 @@ struct InFlight {
     /// Turns that are not stored if the write fails.
     turns_from: TurnsFrom,
     documents: bool,
-    /// The number of the last chat removal that it contains.
-    last_removal: u64,
+    /// The number of the last repeated change that it contains.
+    last_repeated: u64,
 }
 
 /// Follow-up work for the session after a wake-up of the journal writer.
@@ -102,8 +102,7 @@ impl JournalWriter {
             journaled: 0,
             broken: false,
             stale: false,
-            removals: Vec::new(),
-            last_removal: 0,
+            repeated: RepeatedChanges::default(),
             answered: None,
             next_write: Vec::new(),
             in_flight: None,
@@ -114,25 +113,39 @@ impl JournalWriter {
     /// Schedules the removal of a chat that may be in storage. It is repeated with every
     /// checkpoint until one succeeds.
     pub(super) fn schedule_removal(&mut self, chat: ChannelUri) {
-        self.last_removal += 1;
-        self.removals.push((self.last_removal, chat));
+        self.repeat(Change::RemoveChat { chat });
+    }
+
+    fn repeat(&mut self, change: Change) {
+        self.repeated.add(change);
         self.request_checkpoint();
     }
 
     /// Cancels a scheduled removal, because the URI is used by a new chat.
     pub(super) fn cancel_removal(&mut self, chat: &ChannelUri) {
-        self.removals.retain(|(_, removed)| removed != chat);
+        self.repeated.cancel_removal(chat);
     }
 
-    /// Scheduled removals, then the documents, then changes that wait for the next write.
-    fn with_removals(&mut self, documents: Vec<Change>) -> Vec<Change> {
-        let removals = self.removals.iter().map(|(_, chat)| Change::RemoveChat { chat: chat.clone() });
-        removals.chain(documents).chain(self.next_write.drain(..)).chain(self.answered.take()).collect()
+    /// Stores a piece of output and waits for it. If that fails, it is stored with the
+    /// documents.
+    pub(super) async fn write_output(&mut self, output: Change) {
+        // After a failure only checkpoints try again, so that a session with much output does
+        // not wait for each piece.
+        if self.repeated.output() == 0 {
+            match self.write_and_wait(vec![output.clone()]).await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::error!(session = %self.session, %error, "cannot store output; retrying");
+                }
+            }
+        }
+        self.repeat(output);
     }
 
-    /// Drops the scheduled removals up to this number, which have been written.
-    fn removals_written(&mut self, through: u64) {
-        self.removals.retain(|(number, _)| *number > through);
+    /// Repeated changes, then the documents, then changes that wait for the next write.
+    fn with_repeated(&mut self, documents: Vec<Change>) -> Vec<Change> {
+        let repeated = self.repeated.iter();
+        repeated.chain(documents).chain(self.next_write.drain(..)).chain(self.answered.take()).collect()
     }
 
     /// Appends a published action.
@@ -240,25 +253,25 @@ impl JournalWriter {
     /// Writes the documents, which contain everything that was published, without waiting.
     pub(super) fn checkpoint(&mut self, mut documents: Vec<Change>, turns_from: TurnsFrom) {
         documents.push(self.trim());
-        let documents = self.with_removals(documents);
+        let documents = self.with_repeated(documents);
         let written = self.storage.write(documents);
         self.set_in_flight(InFlight {
             written,
             turns_from,
             documents: true,
-            last_removal: self.last_removal,
+            last_repeated: self.repeated.last(),
         });
     }
 
     /// Waits for a write in flight: newer documents must not trim the journal while an older
     /// write can still fail. Returns the turns that were not stored.
     pub(super) async fn wait_for_write(&mut self) -> TurnsFrom {
-        let Some(InFlight { written, turns_from, last_removal, .. }) = self.in_flight.take() else {
+        let Some(InFlight { written, turns_from, last_repeated, .. }) = self.in_flight.take() else {
             return TurnsFrom::new();
         };
         match tokio::time::timeout(WRITE_TIMEOUT, written).await {
             Ok(Ok(())) => {
-                self.removals_written(last_removal);
+                self.repeated.written(last_repeated);
                 TurnsFrom::new()
             }
             Ok(Err(_)) | Err(_) => turns_from,
@@ -269,9 +282,9 @@ impl JournalWriter {
     pub(super) async fn finish(&mut self, mut documents: Vec<Change>) -> Result<(), StorageError> {
         documents.push(self.trim());
         self.wake_at = None;
-        let documents = self.with_removals(documents);
+        let documents = self.with_repeated(documents);
         self.write_and_wait(documents).await?;
-        self.removals_written(self.last_removal);
+        self.repeated.written(self.repeated.last());
         Ok(())
     }
 
@@ -318,14 +331,14 @@ impl JournalWriter {
             written,
             turns_from: TurnsFrom::new(),
             documents: false,
-            last_removal: 0,
+            last_repeated: 0,
         });
     }
 
     fn written(&mut self, result: Result<(), StorageError>) -> JournalTask {
         let Some(in_flight) = self.in_flight.take() else { return JournalTask::None };
         let Err(error) = result else {
-            self.removals_written(in_flight.last_removal);
+            self.repeated.written(in_flight.last_repeated);
             if self.stale {
                 self.wake_in(if self.broken { Duration::ZERO } else { CHECKPOINT_AFTER });
             }

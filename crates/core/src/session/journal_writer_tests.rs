@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::output::{OutputId, StoredOutput};
 use crate::storage::{Index, StoredSession};
 
 const SESSION: &str = "acme:/1";
@@ -24,6 +25,7 @@ struct DiskData {
     journal: BTreeMap<u64, String>,
     handled: Vec<i64>,
     answered: Vec<(i64, u64)>,
+    output: BTreeMap<OutputId, usize>,
     /// Whether writes fail.
     full: bool,
     /// Whether writes block. They keep their order.
@@ -92,6 +94,9 @@ impl DiskData {
                 Change::TrimJournal { through, .. } => journal.retain(|number, _| number > through),
                 Change::Handled { mark, .. } => self.handled.push(*mark),
                 Change::Answered { mark, answer, .. } => self.answered.push((*mark, answer.0)),
+                Change::PutOutput { id, output, .. } => {
+                    self.output.insert(*id, output.body.len());
+                }
                 other => panic!("unexpected change {other:?}"),
             }
         }
@@ -107,6 +112,10 @@ impl Storage for Disk {
     }
 
     fn load_session(&self, _: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn load_output(&self, _: OutputId) -> BoxFuture<Result<Option<StoredOutput>, StorageError>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
@@ -513,4 +522,45 @@ fn acknowledged_actions_survive_any_disk_failure() {
             Ok(())
         })
         .unwrap();
+}
+
+/// A piece of output of this size.
+fn output(number: u128, size: usize) -> Change {
+    let output = StoredOutput { content_type: "text/plain".to_owned(), body: vec![7; size].into() };
+    let id = OutputId::from_number(number);
+    Change::PutOutput { chat: ChannelUri::new(CHAT), turn: "t".to_owned(), id, output }
+}
+
+#[tokio::test(start_paused = true)]
+async fn output_is_stored_when_the_disk_works_again() {
+    let mut session = TestSession::new();
+    session.journal.write_output(output(1, 10)).await;
+    assert_eq!(session.disk.data().output.len(), 1, "not stored at once");
+    session.disk.fill();
+    session.journal.write_output(output(2, 20)).await;
+    session.journal.write_output(output(3, 30)).await;
+    session.pass(Duration::from_secs(3)).await;
+    assert_eq!(session.disk.data().output.len(), 1);
+    session.disk.clear();
+    session.pass(Duration::from_secs(3)).await;
+    assert_eq!(session.disk.data().output.values().copied().collect::<Vec<_>>(), [10, 20, 30]);
+    let writes = session.disk.data().writes.len();
+    session.pass(Duration::from_secs(60)).await;
+    assert_eq!(session.disk.data().writes.len(), writes, "stored again and again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocked_disk_delays_output_once_and_keeps_a_bounded_amount() {
+    let mut session = TestSession::new();
+    session.disk.block();
+    let before = Instant::now();
+    for number in 0..20 {
+        session.journal.write_output(output(number, 1024 * 1024)).await;
+    }
+    assert!(before.elapsed() <= WRITE_TIMEOUT, "each piece waited");
+    session.disk.unblock();
+    session.pass(Duration::from_secs(10)).await;
+    let stored: Vec<OutputId> = session.disk.data().output.keys().copied().collect();
+    let kept: Vec<OutputId> = std::iter::once(0).chain(4..20).map(OutputId::from_number).collect();
+    assert_eq!(stored, kept, "the first was written late, the oldest others were dropped");
 }

@@ -3,7 +3,7 @@
 //! `actor` is the task that owns a session, and the only code that changes it; `handle` is
 //! its interface to the host; `idle` unloads it. `decide` holds the rules, as pure
 //! functions; `apply` carries decisions out. `publisher` publishes and stores changes, with
-//! `journal_writer`. `chats` is the list of chats; `orders` creates, places and removes
+//! `journal_writer` and `repeated_changes`; `large_output` limits agent output before that. `chats` is the list of chats; `orders` creates, places and removes
 //! chats; `transfer` moves them between sessions; `children` manages the chats of subagents.
 //! `opening` starts agents; `briefing` is the session data that an agent gets; `links` maps
 //! turns to the agent's messages; `record` renders a conversation as text; `discard` deletes
@@ -24,12 +24,14 @@ mod discard;
 mod handle;
 mod idle;
 mod journal_writer;
+mod large_output;
 mod links;
 mod opening;
 mod orders;
 mod projection;
 mod publisher;
 mod record;
+mod repeated_changes;
 mod restore;
 mod transfer;
 

@@ -11,17 +11,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahp_types::actions::{SessionChatAddedAction, StateAction};
-use ahp_types::state::{ChatState, SessionState};
+use ahp_types::state::{ChatOrigin, ChatState, SessionState};
 use tokio::time::Instant;
 
 use super::chats::ChatSeed;
 use super::decide::chat_removed;
 use super::handle::{ChatError, ClientDispatch};
 use super::journal_writer::JournalWriter;
+use super::large_output::OutputPiece;
 use super::projection;
 use crate::action::{Durability, meaning};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
+use crate::output::StoredOutput;
 use crate::state::{Action, ChannelState, ChatDoc, StateStore};
 use crate::storage::{Change, Json, Storage, StorageError, StoredTurn};
 
@@ -80,6 +82,13 @@ impl Publisher {
         self.store
             .read(chat, |state| state.chat().is_some_and(|chat| chat.active_turn.is_some()))
             .unwrap_or(false)
+    }
+
+    /// The encoded size of the response of the turn that runs in a chat.
+    pub(super) fn running_turn_size(&self, chat: &ChannelUri) -> usize {
+        let parts = |state: &ChannelState| Some(state.chat()?.active_turn.as_ref()?.response_parts.clone());
+        let parts = self.store.read(chat, parts).flatten().unwrap_or_default();
+        serde_json::to_string(&parts).map_or(0, |encoded| encoded.len())
     }
 
     /// The time since the session was loaded.
@@ -215,6 +224,7 @@ impl Publisher {
         doc: ChatDoc,
         turns: Vec<StoredTurn>,
     ) -> Result<(), ChatError> {
+        let copied = copied_output(doc.open(), &turns);
         let summary = projection::summary_of(doc.open());
         let added = Action::own(StateAction::SessionChatAdded(SessionChatAddedAction { summary }));
         let state: Json = serde_json::value::to_raw_value(&doc.header()).map_err(unencodable)?.into();
@@ -228,6 +238,7 @@ impl Publisher {
             },
             Change::PutTurns { chat: chat.clone(), keep: 0, turns },
         ];
+        changes.extend(copied);
         changes.extend(seed.links.iter().map(|(turn, link)| Change::PutTurnLink {
             chat: chat.clone(),
             turn: turn.clone(),
@@ -264,6 +275,14 @@ impl Publisher {
             self.store.remove(std::slice::from_ref(chat));
         }
         Ok(())
+    }
+
+    /// Stores pieces of a chat's output, before the actions that refer to them are published.
+    pub(super) async fn store_output(&mut self, chat: &ChannelUri, pieces: Vec<OutputPiece>) {
+        for OutputPiece { id, turn, content_type, body } in pieces {
+            let output = StoredOutput { content_type, body };
+            self.journal.write_output(Change::PutOutput { chat: chat.clone(), turn, id, output }).await;
+        }
     }
 
     /// Writes a change that is not a journal entry, after all earlier writes.
@@ -323,6 +342,13 @@ impl Publisher {
     fn now(&self) -> i64 {
         self.clock.now().as_millisecond()
     }
+}
+
+/// The output that a fork has in common with its source.
+fn copied_output(fork: &ChatState, turns: &[StoredTurn]) -> Option<Change> {
+    let Some(ChatOrigin::Fork { chat, .. }) = &fork.origin else { return None };
+    let turns = turns.iter().map(|turn| turn.id.clone()).collect();
+    Some(Change::CopyOutput { from: ChannelUri::new(chat), to: ChannelUri::new(&fork.resource), turns })
 }
 
 fn unencodable(error: serde_json::Error) -> StorageError {

@@ -145,9 +145,10 @@ impl ChatDoc {
         self.turns.iter().position(|turn| turn.id == id)
     }
 
-    /// The document with only its newest turns.
+    /// The document with only its newest turns: at most as many as requested, and no more
+    /// than fit in one message.
     pub(super) fn window(&self, newest: Option<usize>) -> ChatWindow<'_> {
-        let from = newest.map_or(0, |newest| self.turns.len().saturating_sub(newest.max(1)));
+        let from = page_start(&self.turns, newest.unwrap_or(usize::MAX));
         ChatWindow { open: &self.open, turns: self.turns.get(from..).unwrap_or_default(), older: from > 0 }
     }
 
@@ -155,6 +156,22 @@ impl ChatDoc {
     pub(crate) fn header(&self) -> ChatWindow<'_> {
         ChatWindow { open: &self.open, turns: &[], older: false }
     }
+}
+
+/// Most bytes of encoded turns in one message. Clients accept messages of up to 64 MiB, and
+/// a snapshot contains a running turn, too.
+const PAGE_BYTES: usize = 32 * 1024 * 1024;
+
+/// Where the page starts that ends with the last of these turns. It has at least one turn,
+/// at most this many, and as few as are needed to keep it small.
+pub(super) fn page_start(turns: &[StoredTurn], most: usize) -> usize {
+    let mut bytes = 0_usize;
+    let fits = |turn: &&StoredTurn| {
+        bytes = bytes.saturating_add(turn.body.get().len());
+        bytes <= PAGE_BYTES
+    };
+    let count = turns.iter().rev().take(most).take_while(fits).count();
+    turns.len().saturating_sub(count.max(1))
 }
 
 /// Whether an action removes all turns of a chat.

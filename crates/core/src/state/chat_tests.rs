@@ -129,3 +129,20 @@ fn snapshot_contains_every_chat_field() {
     let doc = ChatDoc::new(state.clone()).unwrap();
     assert_eq!(serde_json::to_value(doc.window(None)).unwrap(), serde_json::to_value(&state).unwrap());
 }
+
+#[test]
+fn window_and_pages_are_limited_by_size() {
+    const MIB: usize = 1024 * 1024;
+    let turn = |(number, size): (usize, usize)| {
+        let body = serde_json::value::to_raw_value(&"x".repeat(size)).unwrap();
+        StoredTurn { id: format!("t{number}"), body: body.into() }
+    };
+    let turns: Vec<StoredTurn> =
+        [10 * MIB, 40 * MIB, 20 * MIB, 10 * MIB, 1].into_iter().enumerate().map(turn).collect();
+    assert_eq!(page_start(&turns, usize::MAX), 2, "31 MiB");
+    assert_eq!(page_start(&turns, 1), 4);
+    assert_eq!(page_start(&turns, 0), 4, "at least one turn");
+    assert_eq!(page_start(&turns[..2], 50), 1, "a turn that is too large is alone");
+    assert_eq!(page_start(&turns[..1], 50), 0);
+    assert_eq!(page_start(&[], 50), 0);
+}

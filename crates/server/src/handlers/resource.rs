@@ -17,6 +17,7 @@ use innkeeper_core::files::{
     Access, Existing, Extent, FileContent, FileError, FileKind, FileStatus, FileWrite, Links, Reach,
     Transfer, WatchRequest, WriteCondition, WritePlace,
 };
+use innkeeper_core::output::{OutputUri, StoredOutput};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -32,6 +33,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
+
+/// The memory that is reserved to read stored output. Most pieces are at most this large.
+const OUTPUT_RESERVATION: u64 = 1024 * 1024;
 
 /// Result of most operations: an empty object.
 type Empty = Value;
@@ -82,6 +86,9 @@ impl Connection {
     }
 
     async fn resource_read(&self, id: &RawValue, params: ReadParams) {
+        if let Some(output) = OutputUri::parse(&params.uri) {
+            return self.output_read(id, output, params).await;
+        }
         let (files, budget) = (Arc::clone(&self.shared.files), self.concurrent.budget());
         let work = async move {
             // Reserve the budget for the response first, so that not all of many large
@@ -90,6 +97,23 @@ impl Connection {
             let reservation = budget.reserve(base64_size(status.size.unwrap_or_default())).await;
             let content = files.read(params.uri).await?;
             Ok(ReservedResult { result: read_result(content, params.encoding), reservation })
+        };
+        self.concurrent.run(id, work).await;
+    }
+
+    /// Reads stored output of an agent, which documents refer to.
+    async fn output_read(&self, id: &RawValue, output: OutputUri, params: ReadParams) {
+        let (shared, budget) = (Arc::clone(&self.shared), self.concurrent.budget());
+        let work = async move {
+            let reservation = budget.reserve(base64_size(OUTPUT_RESERVATION)).await;
+            let found = match output {
+                OutputUri::Piece(output) => shared.host.read_output(output).await?,
+                OutputUri::Malformed => None,
+            };
+            let StoredOutput { content_type, body } = found.ok_or(FileError::NotFound(params.uri))?;
+            let (data, encoding) = encoded(&body, params.encoding);
+            let result = ResourceReadResult { data, encoding, content_type: Some(content_type) };
+            Ok(ReservedResult { result, reservation })
         };
         self.concurrent.run(id, work).await;
     }
@@ -284,14 +308,19 @@ fn patterns(value: Option<&Value>) -> Result<Vec<String>, RpcError> {
 }
 
 fn read_result(content: FileContent, wanted: Option<ContentEncoding>) -> ResourceReadResult {
-    let text = std::str::from_utf8(&content.bytes)
+    let (data, encoding) = encoded(&content.bytes, wanted);
+    ResourceReadResult { data, encoding, content_type: content.content_type.map(str::to_owned) }
+}
+
+/// Encodes content as text if it is text and the client does not want base64.
+fn encoded(bytes: &[u8], wanted: Option<ContentEncoding>) -> (String, ContentEncoding) {
+    let text = std::str::from_utf8(bytes)
         .ok()
         .filter(|text| wanted != Some(ContentEncoding::Base64) && escapes_little(text));
-    let (data, encoding) = match text {
+    match text {
         Some(text) => (text.to_owned(), ContentEncoding::Utf8),
-        None => (BASE64.encode(&content.bytes), ContentEncoding::Base64),
-    };
-    ResourceReadResult { data, encoding, content_type: content.content_type.map(str::to_owned) }
+        None => (BASE64.encode(bytes), ContentEncoding::Base64),
+    }
 }
 
 /// Whether text takes no more space as a JSON string than as base64. A file full of

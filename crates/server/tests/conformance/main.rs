@@ -33,6 +33,7 @@ mod deleted_records;
 mod directories;
 mod dispatch;
 mod inputs;
+mod large_output;
 mod lost_history;
 mod moves;
 mod order;

@@ -8,6 +8,7 @@ use ahp_types::state::{ResponsePart, TurnState};
 use innkeeper_core::ChannelUri;
 use innkeeper_core::agent::BoxFuture;
 use innkeeper_core::clock::Clock;
+use innkeeper_core::output::{OutputId, StoredOutput};
 use innkeeper_core::storage::{Change, Index, Storage, StorageError, StoredSession};
 use innkeeper_core_fakes::{MemoryStorage, Player};
 use innkeeper_testkit::Observer;
@@ -263,6 +264,10 @@ impl Storage for DocumentRejectingStorage {
 
     fn load_session(&self, session: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>> {
         self.storage.load_session(session)
+    }
+
+    fn load_output(&self, output: OutputId) -> BoxFuture<Result<Option<StoredOutput>, StorageError>> {
+        self.storage.load_output(output)
     }
 
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {

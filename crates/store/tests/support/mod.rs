@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use innkeeper_core::agent::History;
 use innkeeper_core::channel::ChannelUri;
+use innkeeper_core::output::{OutputId, StoredOutput};
 use innkeeper_core::storage::{
     Change, Index, JournalEntry, Json, Storage, StoredConversation, StoredRow, StoredTurn,
 };
@@ -109,6 +110,12 @@ pub(crate) fn turn(number: usize) -> StoredTurn {
 
 pub(crate) fn turns(number: usize, turns: std::ops::Range<usize>) -> Change {
     Change::PutTurns { chat: chat(number), keep: turns.start, turns: turns.map(turn).collect() }
+}
+
+/// A piece of output of a turn.
+pub(crate) fn output(number: usize, turn: &str, id: u128, body: &[u8]) -> Change {
+    let output = StoredOutput { content_type: "text/plain".to_owned(), body: body.to_vec().into() };
+    Change::PutOutput { chat: chat(number), turn: turn.to_owned(), id: OutputId::from_number(id), output }
 }
 
 pub(crate) fn journal(number: usize, entry: u64) -> Change {

@@ -3,6 +3,7 @@
 import type { ResponsePart } from '../../ahp/types';
 import { oneLine, plainText } from '../../format';
 import { MarkdownText } from './MarkdownText';
+import { isStoredOutput, StoredOutput } from './StoredOutput';
 
 export function OtherPart({ part }: { part: ResponsePart }) {
   switch (part.kind) {
@@ -13,6 +14,7 @@ export function OtherPart({ part }: { part: ResponsePart }) {
         </div>
       );
     case 'contentRef':
+      if (isStoredOutput(part.uri)) return <StoredOutput output={part} />;
       return <div class="remark quiet">Attached: {oneLine(part.uri)}</div>;
     default:
       return (

@@ -2,10 +2,11 @@
 
 import { useMemo } from 'preact/hooks';
 
-import type { ToolCall, ToolResultContent } from '../../ahp/types';
+import type { OutputReference, ToolCall, ToolResultContent } from '../../ahp/types';
 import { directoryPath, oneLine, plainText, readableInput } from '../../format';
 import { inlineMarkdown } from '../../markdown/render';
 import { LongText } from '../LongText';
+import { isStoredOutput, StoredOutput } from './StoredOutput';
 
 /** The characters of a message that fit into a row, with its Markdown. */
 const MESSAGE_CHARACTERS = 400;
@@ -16,8 +17,10 @@ export function ToolCallRow({ call }: { call: ToolCall }) {
   const look = lookOf(call);
   const message = oneLine(plainText(call.pastTenseMessage ?? call.invocationMessage) || call.intention, MESSAGE_CHARACTERS);
   const html = useMemo(() => inlineMarkdown(message), [message]);
-  const input = typeof call.toolInput === 'string' ? call.toolInput : call.partialInput;
+  const stored = typeof call.toolInput === 'object' ? call.toolInput : undefined;
+  const input = typeof call.toolInput === 'string' ? call.toolInput : stored ? '' : call.partialInput;
   const result = resultText(call);
+  const resources = (call.content ?? []).filter(isStoredResult);
   const head = (
     <>
       <span class={`tool-mark is-${look}`} aria-hidden="true" />
@@ -26,7 +29,7 @@ export function ToolCallRow({ call }: { call: ToolCall }) {
       <span class="tool-status">{statusWord(call, look)}</span>
     </>
   );
-  if (!input && !result) {
+  if (!input && !stored && !result && resources.length === 0) {
     return (
       <div class="fold tool" data-tool-status={call.status}>
         <div class="summary">{head}</div>
@@ -38,7 +41,13 @@ export function ToolCallRow({ call }: { call: ToolCall }) {
       <summary>{head}</summary>
       <div class="tool-body">
         {input && <Section name="Input" text={readableInput(input)} />}
+        {stored && <div class="tool-label">Input</div>}
+        {stored && <StoredOutput output={stored} />}
         {result && <Section name={look === 'failed' ? 'Error' : 'Result'} text={result} />}
+        {resources.length > 0 && <div class="tool-label">Complete result</div>}
+        {resources.map((resource, index) => (
+          <StoredOutput key={index} output={resource} />
+        ))}
       </div>
     </details>
   );
@@ -94,7 +103,12 @@ function resultText(call: ToolCall): string {
   return parts.join('\n');
 }
 
+function isStoredResult(content: ToolResultContent): content is ToolResultContent & OutputReference {
+  return content.type === 'resource' && isStoredOutput(content.uri);
+}
+
 function contentText(content: ToolResultContent): string {
+  if (isStoredResult(content)) return '';
   switch (content.type) {
     case 'text':
       return content.text ?? '';

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::super::chat::{Bodies, cursor_before, cursor_turn};
+use super::super::chat::{Bodies, cursor_before, cursor_turn, page_start};
 use super::super::frame::{EncodedEnvelope, raw_envelope};
 use super::{StateStore, StoreInner};
 use crate::channel::ChannelUri;
 use crate::ids::{ConnectionId, ServerSeq};
 
-/// Number of turns in one page.
+/// Most turns in one page.
 const TURNS_PER_PAGE: usize = 50;
 
 /// Why older turns could not be fetched.
@@ -57,7 +57,8 @@ impl StoreInner {
             },
         };
         let end = chat.position(oldest).ok_or(FetchError::BadCursor)?;
-        self.show_turns(connection, uri, end.saturating_sub(TURNS_PER_PAGE), end)?;
+        let start = page_start(chat.turns().get(..end).unwrap_or_default(), TURNS_PER_PAGE);
+        self.show_turns(connection, uri, start, end)?;
         Ok(())
     }
 
@@ -113,16 +114,19 @@ impl StoreInner {
             return Ok(());
         };
         let Some(last) = chat.position(turn) else { return Ok(()) };
-        let short: Vec<(ConnectionId, usize)> = self
-            .connections
-            .iter()
-            .filter_map(|(id, attached)| {
-                let oldest = chat.position(attached.windows.get(uri)?)?;
-                (oldest > last).then_some((*id, oldest))
-            })
-            .collect();
-        for (connection, oldest) in short {
-            self.show_turns(connection, uri, last, oldest)?;
+        let mut pages = Vec::new();
+        for (id, attached) in &self.connections {
+            let Some(mut end) = attached.windows.get(uri).and_then(|oldest| chat.position(oldest)) else {
+                continue;
+            };
+            while end > last {
+                let start = page_start(chat.turns().get(..end).unwrap_or_default(), usize::MAX).max(last);
+                pages.push((*id, start, end));
+                end = start;
+            }
+        }
+        for (connection, start, end) in pages {
+            self.show_turns(connection, uri, start, end)?;
         }
         Ok(())
     }
