@@ -17,7 +17,7 @@ use innkeeper_core::agent::{
     AgentCommand, AgentEvent, AgentFeatures, AgentLink, AgentOffer, AgentProvider, BoxFuture,
     COMMAND_CAPACITY, ConversationRecords, ConversationSummary, EVENT_CAPACITY, History, HostConversation,
     OpenAgent, OpenError, RecordError, RecordedTurn, ResolvedConfig, ResourceToken, ResumeToken,
-    TokenRefused, TurnOutcome, Unsent,
+    TokenRefused, TurnMessage, TurnOutcome,
 };
 use innkeeper_core::ids::TurnId;
 use serde_json::{Value, json};
@@ -468,7 +468,7 @@ impl Player {
     }
 
     /// Exits before it processed `unsent`.
-    pub async fn crash_before(self, unsent: Unsent) -> Result<()> {
+    pub async fn crash_before(self, unsent: TurnMessage) -> Result<()> {
         self.send(AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)) }).await
     }
 

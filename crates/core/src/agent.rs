@@ -14,7 +14,7 @@ mod record;
 use std::future::Future;
 use std::pin::Pin;
 
-pub use command::{AgentCommand, Approval, InputAnswer, McpServerRequest, ToolAnswer, Unsent};
+pub use command::{AgentCommand, Approval, InputAnswer, McpServerRequest, ToolAnswer, TurnMessage};
 pub use event::{AgentEvent, ChildChat, ChildId, TurnOutcome};
 pub use offer::{
     AgentFeatures, AgentOffer, AgentProvider, CommandInfo, ResolvedConfig, ResourceToken, TokenRefused,

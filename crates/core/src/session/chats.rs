@@ -12,7 +12,7 @@ use super::decide::{AgentState, Decision, Phase};
 use super::links::TurnLinks;
 use super::publisher::Publisher;
 use super::transfer::Leaving;
-use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, ResumeToken, Unsent};
+use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, ResumeToken, TurnMessage};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
 use crate::state::ChatDoc;
@@ -56,7 +56,7 @@ pub(super) struct Chat {
     /// The connection to the agent, while one is open.
     pub(super) link: Option<AgentLink>,
     /// A message that the closing agent did not receive.
-    pub(super) undelivered: Option<Box<Unsent>>,
+    pub(super) undelivered: Option<Box<TurnMessage>>,
     /// The session data that the agent has received.
     pub(super) briefed: Briefing,
     /// Whether the agent's briefing is out of date because its queue was full.
@@ -133,7 +133,7 @@ impl Chat {
             link.close.cancel();
             // A closing agent has not read the message; the next agent gets it.
             if let AgentCommand::Prompt { turn, message } = error.into_inner() {
-                self.undelivered = Some(Box::new(Unsent { turn, message }));
+                self.undelivered = Some(Box::new(TurnMessage { turn, message }));
             }
         }
     }

@@ -37,7 +37,7 @@ use super::SessionEnding;
 use crate::action::{Dispatched, meaning};
 use crate::agent::{
     AgentCommand, AgentEvent, AgentFeatures, History, McpServerRequest, MessageLink, OpenError,
-    OpeningAnswer, ResourceToken, ResumeToken, TurnOutcome, Unsent,
+    OpeningAnswer, ResourceToken, ResumeToken, TurnMessage, TurnOutcome,
 };
 use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
@@ -73,7 +73,7 @@ pub(super) struct AgentState {
     pub(super) reopened: bool,
     /// A turn that the agent started while another was running. Its output is added to the
     /// running turn.
-    pub(super) folded: Option<Unsent>,
+    pub(super) folded: Option<TurnMessage>,
     /// The role of the first of several directories; `None` if the agent supports only one.
     pub(super) directories: Option<Primary>,
     /// How far the agent must rewind before it gets the next message. Kept until the agent
@@ -91,14 +91,14 @@ pub(super) enum Phase {
         /// The history it is opened with, for a retry after a failure.
         history: History,
         /// The message to send when it is open, unless the turn is cancelled first.
-        prompt: Option<Box<Unsent>>,
+        prompt: Option<Box<TurnMessage>>,
     },
     /// The agent cannot be opened until the user has answered a question.
     Asking {
         /// The history that it was opened with.
         history: History,
         /// The message to send when it is open.
-        prompt: Box<Unsent>,
+        prompt: Box<TurnMessage>,
         /// The topic of the question.
         topic: QuestionTopic,
     },
@@ -197,7 +197,7 @@ pub(super) struct Decision {
     /// A message id that the agent reported, with its turn.
     pub(super) link: Option<(TurnId, MessageLink)>,
     /// The agent's own turn that is folded into the running one, if that changes.
-    pub(super) folded: Option<Option<Unsent>>,
+    pub(super) folded: Option<Option<TurnMessage>>,
     /// The host's follow-up actions.
     pub(super) actions: Vec<(ActionTarget, StateAction)>,
     /// External work.
@@ -398,7 +398,7 @@ fn decide_opened(agent: &AgentState, view: DecisionView<'_>) -> Decision {
         decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));
     }
     if let Some(prompt) = prompt {
-        decision.effects.push(Effect::Agent(Unsent::clone(prompt).into()));
+        decision.effects.push(Effect::Agent(TurnMessage::clone(prompt).into()));
         decision.effects.extend(queue::send_waiting_steering(agent, view));
     }
     decision
