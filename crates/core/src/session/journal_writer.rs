@@ -48,8 +48,9 @@ pub(super) struct JournalWriter {
     next: u64,
     /// Bytes of journal entries since the last checkpoint.
     journaled: usize,
-    /// The journal is incomplete or contains entries that were not published.
-    broken: bool,
+    /// The documents must be written before anything else: the journal is incomplete, contains
+    /// entries that were not published, or a checkpoint was requested.
+    checkpoint_due: bool,
     /// The stored documents are out of date.
     stale: bool,
     /// Chats that may be in storage and must be removed, with increasing numbers.
@@ -100,7 +101,7 @@ impl JournalWriter {
             pending_bytes: 0,
             next,
             journaled: 0,
-            broken: false,
+            checkpoint_due: false,
             stale: false,
             removals: Vec::new(),
             last_removal: 0,
@@ -186,7 +187,7 @@ impl JournalWriter {
                 self.pending_bytes = self.pending.iter().map(|entry| entry.action.get().len()).sum();
             }
         }
-        self.wake_in(if self.broken { RETRY_AFTER } else { CHECKPOINT_AFTER });
+        self.wake_in(if self.checkpoint_due { RETRY_AFTER } else { CHECKPOINT_AFTER });
         written
     }
 
@@ -215,7 +216,7 @@ impl JournalWriter {
             JournalWake::Now => {
                 self.wake_at = None;
                 let nothing_pending = self.pending.is_empty() && self.next_write.is_empty();
-                if self.broken || self.journaled > LONG_JOURNAL || (quiet && nothing_pending) {
+                if self.checkpoint_due || self.journaled > LONG_JOURNAL || (quiet && nothing_pending) {
                     return if self.stale { JournalTask::Checkpoint } else { JournalTask::None };
                 }
                 self.flush();
@@ -278,7 +279,7 @@ impl JournalWriter {
     /// Requests a checkpoint as soon as possible.
     pub(super) fn request_checkpoint(&mut self) {
         self.stale = true;
-        self.broken = true;
+        self.checkpoint_due = true;
         self.wake_in(Duration::ZERO);
     }
 
@@ -299,7 +300,7 @@ impl JournalWriter {
         self.pending.clear();
         self.pending_bytes = 0;
         self.journaled = 0;
-        self.broken = false;
+        self.checkpoint_due = false;
         self.stale = false;
         Change::TrimJournal { session: self.session.clone(), through: self.next.saturating_sub(1) }
     }
@@ -327,7 +328,7 @@ impl JournalWriter {
         let Err(error) = result else {
             self.removals_written(in_flight.last_removal);
             if self.stale {
-                self.wake_in(if self.broken { Duration::ZERO } else { CHECKPOINT_AFTER });
+                self.wake_in(if self.checkpoint_due { Duration::ZERO } else { CHECKPOINT_AFTER });
             }
             return JournalTask::None;
         };
@@ -346,7 +347,7 @@ impl JournalWriter {
 
     /// Gives up the current journal: a checkpoint is needed.
     fn abandon_journal(&mut self) {
-        self.broken = true;
+        self.checkpoint_due = true;
         self.stale = true;
         self.pending.clear();
         self.pending_bytes = 0;
