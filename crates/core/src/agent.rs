@@ -21,8 +21,8 @@ pub use offer::{
     plain_info,
 };
 pub use open::{
-    AgentLink, Branch, BranchKind, ClientTool, History, OpenAgent, OpenError, OpeningAnswer, OpeningOption,
-    OpeningQuestion, ResumeToken, Selection, Switch,
+    AgentConnection, Branch, BranchKind, ClientTool, History, OpenAgent, OpenError, OpeningAnswer,
+    OpeningOption, OpeningQuestion, ResumeToken, Selection, Switch,
 };
 pub use record::{
     ConversationRecords, ConversationSummary, HostConversation, MessageLink, RecordError, RecordedTurn,
@@ -30,7 +30,7 @@ pub use record::{
 };
 
 /// Capacity of an agent's command queue. A session sends one prompt or cancel at a time,
-/// so a full queue means that the driver is stuck; the session then closes the link.
+/// so a full queue means that the driver is stuck; the session then closes the connection.
 pub const COMMAND_CAPACITY: usize = 16;
 
 /// Capacity of a session's event queue. If it is full, the driver waits for the session;

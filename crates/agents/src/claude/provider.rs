@@ -15,8 +15,8 @@ use innkeeper_claude::{
 };
 use innkeeper_claude::{project, transcript};
 use innkeeper_core::agent::{
-    AgentLink, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo, ConversationRecords,
-    EVENT_CAPACITY, History, OpenAgent, OpenError, ResolvedConfig,
+    AgentConnection, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo,
+    ConversationRecords, EVENT_CAPACITY, History, OpenAgent, OpenError, ResolvedConfig,
 };
 use innkeeper_core::model::ModelEndpoint;
 use innkeeper_core::trust::FolderTrust;
@@ -114,7 +114,11 @@ impl AgentProvider for ClaudeProvider {
         config::resolve(chosen)
     }
 
-    fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+    fn open(
+        &self,
+        request: OpenAgent,
+        cancel: CancellationToken,
+    ) -> BoxFuture<Result<AgentConnection, OpenError>> {
         let (config, tasks) = (Arc::clone(&self.config), self.tasks.clone());
         Box::pin(async move {
             let mut options = launch_options(&config, &request)?;
@@ -138,7 +142,7 @@ impl AgentProvider for ClaudeProvider {
                 project,
             );
             tasks.spawn(driver.run());
-            Ok(AgentLink { commands, events, close })
+            Ok(AgentConnection { commands, events, close })
         })
     }
 }

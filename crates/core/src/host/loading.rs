@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{CreateError, Host, Sessions, lock};
 use crate::agent::{
-    AgentLink, AgentOffer, AgentProvider, BoxFuture, OpenAgent, OpenError, ResolvedConfig, plain_info,
+    AgentConnection, AgentOffer, AgentProvider, BoxFuture, OpenAgent, OpenError, ResolvedConfig, plain_info,
 };
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
@@ -356,7 +356,7 @@ impl AgentProvider for MissingProvider {
         watch::channel(AgentOffer::new(plain_info(&self.0, &self.0))).1
     }
 
-    fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+    fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentConnection, OpenError>> {
         let message =
             format!("This session uses the agent {:?}, which is not available on this host.", self.0);
         Box::pin(std::future::ready(Err(OpenError::Failed {

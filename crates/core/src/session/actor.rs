@@ -25,7 +25,7 @@ use super::publisher::{Publisher, PublisherSeed};
 use super::transfer::ExpectedChats;
 use crate::action::{AgentUpdate, meaning};
 use crate::agent::{
-    AgentEvent, AgentLink, AgentProvider, ConversationRecords, History, HostConversation, OpenError,
+    AgentConnection, AgentEvent, AgentProvider, ConversationRecords, History, HostConversation, OpenError,
     ResourceToken,
 };
 use crate::channel::ChannelUri;
@@ -248,9 +248,9 @@ impl SessionActor {
         }
     }
 
-    async fn handle_opened(&mut self, uri: &ChannelUri, opened: Result<AgentLink, OpenError>) {
-        let link = match opened {
-            Ok(link) => link,
+    async fn handle_opened(&mut self, uri: &ChannelUri, opened: Result<AgentConnection, OpenError>) {
+        let connection = match opened {
+            Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!(session = %self.uri, chat = %uri, %error, "cannot open agent");
                 return self.decide_and_apply(uri, DecisionInput::OpenFailed(&error)).await;
@@ -258,9 +258,9 @@ impl SessionActor {
         };
         let Some(chat) = self.chats.get_mut(uri) else { return };
         if matches!(chat.agent.phase, Phase::Closing(_)) {
-            link.close.cancel();
+            connection.close.cancel();
         }
-        chat.link = Some(link);
+        chat.connection = Some(connection);
         chat.brief_after_opening(&self.publisher);
         self.decide_and_apply(uri, DecisionInput::Opened).await;
     }
@@ -315,7 +315,7 @@ impl SessionActor {
         let mut event = event.unwrap_or_else(|| AgentEvent::Closed { history: history(), unsent: None });
         let closed = matches!(event, AgentEvent::Closed { .. });
         if let (AgentEvent::Closed { unsent, .. }, Some(chat)) = (&mut event, self.chats.get_mut(chat)) {
-            chat.link = None;
+            chat.connection = None;
             let undelivered = chat.undelivered.take();
             *unsent = unsent.take().or(undelivered);
         }
@@ -365,7 +365,7 @@ impl SessionActor {
             .read_both((&self.uri, chat), |session, chat| {
                 let (session, doc) = (session.session()?, chat.chat_doc()?);
                 let (chat, turns) = (doc.open(), doc.turns());
-                let has_agent = self.chats.iter().any(|chat| chat.link.is_some());
+                let has_agent = self.chats.iter().any(|chat| chat.connection.is_some());
                 Some(decide(agent, DecisionView { session, chat, turns, has_agent, now, time: &time }, input))
             })
             .flatten()

@@ -116,8 +116,8 @@ impl SessionActor {
             }
             // A live agent gets time to shut down cleanly; an agent that is still being
             // opened is cancelled.
-            Effect::CloseAgent => match &chat.link {
-                Some(link) => link.close.cancel(),
+            Effect::CloseAgent => match &chat.connection {
+                Some(connection) => connection.close.cancel(),
                 None => chat.opening.cancel(),
             },
             Effect::Finish => chat.finished = true,
