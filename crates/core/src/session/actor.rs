@@ -230,7 +230,7 @@ impl SessionActor {
         let mut decision = self.decide(&chat, input);
         let accepted = match decision.rejection.take() {
             Some(reason) => Err(reason),
-            None => self.publisher.publish_for(dispatch, published).await,
+            None => self.publisher.publish_client_action(dispatch, published).await,
         };
         if let Err(reason) = accepted {
             self.publisher.reject(dispatch, &reason);

@@ -50,7 +50,7 @@ impl SessionActor {
     async fn publish(&mut self, actions: &[(ChannelUri, Action)]) {
         let written = self.publisher.write_if_ahead(actions).await;
         for (channel, action) in actions {
-            if self.publisher.publish(channel, action, written) {
+            if self.publisher.publish_host_action(channel, action, written) {
                 self.after_commit(channel, action.typed(), QueueEffect::of_host(action.typed()));
             }
         }

@@ -103,7 +103,7 @@ impl Publisher {
     }
 
     /// Publishes a client's action, unchanged or amended. The error is the rejection reason.
-    pub(super) async fn publish_for(
+    pub(super) async fn publish_client_action(
         &mut self,
         dispatch: &ClientDispatch,
         action: &Action,
@@ -136,18 +136,23 @@ impl Publisher {
     }
 
     /// Writes the host's own actions to the journal if one of them must be written before it
-    /// is published. [`Self::publish`] takes the result.
+    /// is published. [`Self::publish_host_action`] takes the result.
     pub(super) async fn write_if_ahead(&mut self, actions: &[(ChannelUri, Action)]) -> Durability {
         if actions.iter().all(|(_, action)| meaning(action.typed()).host != Durability::Ahead) {
             return Durability::After;
         }
         // Published even if the write fails, because it has already happened.
-        self.write_or_log(Vec::new(), actions).await.ok();
+        self.write_or_request_checkpoint(Vec::new(), actions).await.ok();
         Durability::Ahead
     }
 
     /// Publishes one of the host's own actions. Returns whether it was published.
-    pub(super) fn publish(&mut self, channel: &ChannelUri, action: &Action, written: Durability) -> bool {
+    pub(super) fn publish_host_action(
+        &mut self,
+        channel: &ChannelUri,
+        action: &Action,
+        written: Durability,
+    ) -> bool {
         let published = self.commit(channel, action);
         if published
             && written == Durability::After
@@ -162,13 +167,13 @@ impl Publisher {
     /// Publishes the host's own actions that must survive a restart and deletes chats, in one
     /// write. The actions are published even if the write fails, because they describe what
     /// has happened.
-    pub(super) async fn publish_all(
+    pub(super) async fn publish_and_remove_chats(
         &mut self,
         actions: &[(ChannelUri, Action)],
         replaced_chats: &[ChannelUri],
     ) {
         let changes = replaced_chats.iter().map(|chat| Change::RemoveChat { chat: chat.clone() });
-        let stored = self.write_or_log(changes.collect(), actions).await;
+        let stored = self.write_or_request_checkpoint(changes.collect(), actions).await;
         for (channel, action) in actions {
             self.commit(channel, action);
         }
@@ -181,7 +186,7 @@ impl Publisher {
     }
 
     /// Publishes an action on the session's channel if it can be stored.
-    pub(super) async fn publish_if_stored(&mut self, action: &Action) -> Result<(), StorageError> {
+    pub(super) async fn store_then_publish(&mut self, action: &Action) -> Result<(), StorageError> {
         self.write_ahead(Vec::new(), std::slice::from_ref(action)).await?;
         self.commit(&self.session.clone(), action);
         Ok(())
@@ -292,7 +297,7 @@ impl Publisher {
     }
 
     /// Writes actions that have happened, and requests a checkpoint if that fails.
-    async fn write_or_log(
+    async fn write_or_request_checkpoint(
         &mut self,
         changes: Vec<Change>,
         actions: &[(ChannelUri, Action)],
