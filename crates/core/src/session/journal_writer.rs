@@ -1,7 +1,7 @@
 //! Writes a session's changes to storage.
 //!
-//! Every published action goes into the session's journal: turn boundaries and decisions
-//! before they are published, all other actions shortly after. At checkpoints the
+//! Every published action goes into the session's journal: turn boundaries and users'
+//! choices before they are published, all other actions within [`FLUSH_AFTER`]. At checkpoints the
 //! documents are written and the journal is trimmed. A failed write loses nothing: the
 //! documents are written again until a write succeeds.
 
@@ -45,7 +45,7 @@ pub(super) struct JournalWriter {
     pending: Vec<JournalEntry>,
     pending_bytes: usize,
     /// The number of the next entry.
-    next: u64,
+    next_entry: u64,
     /// Bytes of journal entries since the last checkpoint.
     journaled: usize,
     /// The documents must be written before anything else: the journal is incomplete, contains
@@ -92,14 +92,14 @@ pub(super) enum JournalTask {
 }
 
 impl JournalWriter {
-    /// Creates a writer for a session whose next journal entry is `next`.
-    pub(super) fn new(storage: Arc<dyn Storage>, session: ChannelUri, next: u64) -> Self {
+    /// Creates a writer for a session whose next journal entry is `next_entry`.
+    pub(super) fn new(storage: Arc<dyn Storage>, session: ChannelUri, next_entry: u64) -> Self {
         Self {
             storage,
             session,
             pending: Vec::new(),
             pending_bytes: 0,
-            next,
+            next_entry,
             journaled: 0,
             checkpoint_due: false,
             stale: false,
@@ -198,7 +198,7 @@ impl JournalWriter {
     }
 
     /// Waits until there is something to do. Cancel-safe.
-    pub(super) async fn next(&mut self) -> JournalWake {
+    pub(super) async fn wait(&mut self) -> JournalWake {
         match (&mut self.in_flight, self.wake_at) {
             (Some(in_flight), _) => JournalWake::Written(in_flight.written.as_mut().await),
             (None, Some(wake_at)) => {
@@ -289,7 +289,7 @@ impl JournalWriter {
         drop(self.storage.write(vec![change]));
     }
 
-    /// Writes a change with the next journal write, at most a tenth of a second later.
+    /// Writes a change with the next journal write, at most [`FLUSH_AFTER`] later.
     pub(super) fn write_soon(&mut self, change: Change) {
         self.next_write.push(change);
         self.stale = true;
@@ -302,7 +302,7 @@ impl JournalWriter {
         self.journaled = 0;
         self.checkpoint_due = false;
         self.stale = false;
-        Change::TrimJournal { session: self.session.clone(), through: self.next.saturating_sub(1) }
+        Change::TrimJournal { session: self.session.clone(), through: self.next_entry.saturating_sub(1) }
     }
 
     fn flush(&mut self) {
@@ -354,8 +354,8 @@ impl JournalWriter {
     }
 
     fn entry(&mut self, channel: &ChannelUri, action: Json, at: i64) -> JournalEntry {
-        let number = self.next;
-        self.next += 1;
+        let number = self.next_entry;
+        self.next_entry += 1;
         self.pending_bytes += action.get().len();
         self.journaled += action.get().len();
         JournalEntry { number, channel: channel.clone(), at, action }

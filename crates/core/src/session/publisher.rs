@@ -1,9 +1,20 @@
 //! Publishes and stores a session's changes.
 //!
-//! Turn boundaries and decisions are written to the journal before they are published;
-//! streamed output is written within a tenth of a second. If storage fails, client actions
-//! are rejected, but agent output is published anyway: the user has to see what happened,
-//! and it is stored as soon as storage works again. `checkpoint` writes the documents.
+//! The table of actions says which ones are `Ahead`: turn boundaries and users' choices. The
+//! others are stored shortly after they are published.
+//!
+//! | method | stored | if storage fails |
+//! |---|---|---|
+//! | `publish_client_action` | before, if `Ahead`; otherwise after | rejected, if `Ahead` |
+//! | `write_if_ahead`, then `publish_host_action` | before, if one is `Ahead`; otherwise after | published, stored later |
+//! | `publish_and_remove_chats` | before, with the removal | published and removed, stored later |
+//! | `store_then_publish`, `add_chat`, `remove_chats` | before | not published; the caller gets the error |
+//! | `publish_derived` | after | published; it can be derived again |
+//! | `publish_row` | after | published; stored with the documents |
+//! | `write_change`, `write_soon` | no action to publish | stored with the documents, or found again |
+//!
+//! What has happened, such as agent output, is published even if storage fails: the user has to see
+//! it, and it is stored as soon as storage works again. `checkpoint` writes the documents.
 
 mod checkpoint;
 
@@ -112,6 +123,7 @@ impl Publisher {
         let encoded = action.encoded().map_err(|error| error.to_string())?;
         let at = self.now();
         let rule = meaning(action.typed()).client;
+        // `decide` has rejected actions without a rule.
         let ahead = rule.is_none_or(|rule| rule.durability == Durability::Ahead);
         let handled = dispatch.ticket.mark().map(|mark| (&origin.client, mark));
         if ahead {
@@ -127,10 +139,10 @@ impl Publisher {
                 return Err(error.to_string());
             }
         };
-        match handled {
-            _ if !ahead => self.journal.append(channel, encoded, at),
-            Some((client, mark)) => self.journal.record_answer(client, mark, answer),
-            None => {}
+        if !ahead {
+            self.journal.append(channel, encoded, at);
+        } else if let Some((client, mark)) = handled {
+            self.journal.record_answer(client, mark, answer);
         }
         Ok(())
     }
