@@ -33,8 +33,8 @@ pub use record::{
 /// so a full queue means that the driver is stuck; the session then closes the connection.
 pub const COMMAND_CAPACITY: usize = 16;
 
-/// Capacity of a session's event queue. If it is full, the driver waits for the session;
-/// the task that reads the agent's output does not.
+/// Capacity of a session's event queue. If it is full, the driver queues further events
+/// itself (`event_queue` in `innkeeper-agents`), so that it can still take commands.
 pub const EVENT_CAPACITY: usize = 256;
 
 /// A boxed future, for methods of `dyn` traits.

@@ -74,7 +74,7 @@ impl Host {
         let Some(session) = self.stored_session_of(channel) else { return Ok(false) };
         loop {
             let mut ahead = match self.begin_loading(&session) {
-                Ok(_turn) => return self.load_session(&session).await,
+                Ok(_loading) => return self.load_session(&session).await,
                 Err(ahead) => ahead,
             };
             // The sender is dropped when loading ends.
@@ -107,7 +107,8 @@ impl Host {
         }
     }
 
-    /// Loads sessions that need recovery, one after the other.
+    /// Loads sessions with a journal, whose turns must be closed, and unlisted ones, which
+    /// delete themselves when they are not used; one after the other.
     pub(super) async fn recover(self: Arc<Self>, sessions: Vec<ChannelUri>) {
         for session in sessions {
             if self.ending.is_cancelled() {

@@ -2,7 +2,7 @@
 //!
 //! It takes inputs one by one, asks `decide` what follows, commits the actions and runs
 //! the effects. While it handles an input it waits only for storage, and only for a short
-//! time: turn boundaries and decisions are stored before they are published. Agents are
+//! time: turn boundaries and users' choices are stored before they are published. Agents are
 //! opened by separate tasks, and commands to an agent are sent without waiting. `chats`
 //! holds the list of chats.
 
@@ -34,8 +34,8 @@ use crate::ids::ClientId;
 use crate::state::StateStore;
 use crate::storage::{Storage, StorageError};
 
-/// Inputs that may wait in a session's queue. While it is full, the sending connection is
-/// not read: only that client waits.
+/// Inputs that may wait in a session's queue. While it is full, the handler of the sending
+/// connection waits; other clients do not.
 const INPUT_CAPACITY: usize = 64;
 
 /// The initial data of a session actor.
@@ -219,7 +219,10 @@ impl SessionActor {
             (self.chats.get(&dispatch.channel).map(|chat| chat.uri.clone()), ActionTarget::Chat)
         };
         let Some(chat) = chat else {
-            let reason = "the chat was removed or is being moved to another session; try again";
+            let reason = match target {
+                ActionTarget::Session => "the session has no chat",
+                ActionTarget::Chat => "the chat was removed or is being moved to another session; try again",
+            };
             self.publisher.reject(dispatch, reason);
             return;
         };
@@ -287,7 +290,7 @@ impl SessionActor {
 
     /// Updates all agents after a change of the session.
     async fn update_agents(&mut self, action: &StateAction) {
-        match meaning(action).told {
+        match meaning(action).agent_update {
             Some(AgentUpdate::Settings) => self.brief_agents(),
             Some(AgentUpdate::Directories) => self.update_chat_directories(action).await,
             None => {}

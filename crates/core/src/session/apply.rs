@@ -40,6 +40,7 @@ impl SessionActor {
             if ended {
                 self.publisher.checkpoint(&self.chats);
             }
+            // Every action after which a chat can become idle is also shown in the list.
             if shows {
                 next = self.next_waiting_message(chat);
             }

@@ -1,6 +1,6 @@
 //! The state of every channel, the sequence of actions, and the subscribers.
 //!
-//! Assigning a sequence number, reducing, encoding and queueing to every subscriber is
+//! Assigning a sequence number, encoding, reducing and queueing to every subscriber is
 //! one critical section. So is taking a snapshot, registering the subscriber and queueing
 //! the response. All methods are synchronous and short; the lock is never held while
 //! waiting.
