@@ -249,3 +249,7 @@ fn result_text(content: Option<&MessageContent>) -> String {
         Some(MessageContent::Blocks(blocks)) => text::joined(blocks).unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+#[path = "tools_tests.rs"]
+mod tests;
