@@ -6,7 +6,7 @@ use innkeeper_core::ids::TurnId;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::{SUMMARY_LENGTH, ToolCalls};
+use super::{SUMMARY_LENGTH, TOOLS, ToolCalls};
 
 /// What clients see of a successful call.
 #[derive(Debug, PartialEq)]
@@ -86,6 +86,9 @@ fn each_tool_is_shown_with_its_description() {
         ("mcp__x__y", other, "mcp__x__y", None, "mcp__x__y: /b", other, "mcp__x__y: /b"),
         ("TodoWrite", "{}", "TodoWrite", None, "TodoWrite", "{}", "TodoWrite finished"),
     ];
+    for name in TOOLS.iter().flat_map(|tool| tool.names) {
+        assert_eq!(cases.iter().filter(|case| case.0 == *name).count(), 1, "{name} has no case");
+    }
     for (name, input, display_name, kind, invocation, shown_input, past_tense) in cases {
         let expected = Shown {
             display_name: display_name.to_owned(),
