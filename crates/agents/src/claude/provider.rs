@@ -129,13 +129,13 @@ impl AgentProvider for ClaudeProvider {
             let identity = identity(&request, &options.conversation);
             let (runtime, messages) = Runtime::start(options, cancel).await.map_err(open_error)?;
             tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started Claude runtime");
-            let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
-            let (reports, events) = mpsc::channel(EVENT_CAPACITY);
+            let (commands, command_receiver) = mpsc::channel(COMMAND_CAPACITY);
+            let (event_sender, events) = mpsc::channel(EVENT_CAPACITY);
             let close = CancellationToken::new();
             let models = Arc::clone(&config.models);
             let driver = ClaudeDriver::new(
                 (runtime, messages),
-                (orders, reports),
+                (command_receiver, event_sender),
                 close.clone(),
                 (request, identity),
                 models,
@@ -234,7 +234,7 @@ fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<Co
     let is_written = |id: Uuid| transcript::find(&config.environment, id).is_some();
     match &request.history {
         History::Resume => {
-            // Hosts that did not yet record the runtime's id used the host's own id.
+            // Older versions of the host did not store a token; the runtime then had the host's id.
             let named = request.resume_token.as_ref().and_then(ConversationIdentity::parse);
             let ConversationIdentity { id, has_messages, .. } =
                 named.unwrap_or_else(|| ConversationIdentity::new(request.conversation, true));

@@ -93,7 +93,9 @@ pub struct Switch {
     pub enablement: Vec<CustomizationEnablement>,
 }
 
-/// The history that an agent has when it is opened.
+/// The history that an agent has when it is opened. It is tracked for the next opening by the
+/// session (`Phase`), by the driver (for `AgentEvent::Closed`) and when the journal is applied
+/// after a crash (`restore`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum History {
     /// No history.

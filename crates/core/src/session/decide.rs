@@ -102,8 +102,9 @@ pub(super) enum Phase {
         /// The topic of the question.
         topic: QuestionTopic,
     },
-    /// The agent is open. Until it has produced output, another agent would start from the
-    /// same history.
+    /// The agent is open. Holds the history for the next agent: that of the opening until
+    /// this agent has produced output, except that a fresh agent counts as resumable from its
+    /// first message.
     Live(History),
     /// The chat or its session ends as soon as the agent has closed.
     Closing(History),
@@ -444,8 +445,11 @@ fn decide_open_failed(agent: &AgentState, view: DecisionView<'_>, error: &OpenEr
 /// milliseconds. The agent's last step is unknown, so the user can resume the turn, unless
 /// it is a subagent's.
 pub(super) fn interrupted(chat: &ChatState, turn: &str, ran: i64) -> StateAction {
-    let info = error_info("host_stopped", "The host stopped while this turn was running.");
-    turns::failed_after(ran, turn, info, resumable(chat))
+    turns::failed_after(ran, turn, host_stopped(), resumable(chat))
+}
+
+fn host_stopped() -> ErrorInfo {
+    error_info("host_stopped", "The host stopped while this turn was running.")
 }
 
 /// Whether an interrupted turn of this chat can be resumed. A subagent's cannot.
@@ -458,9 +462,9 @@ fn decide_end(agent: &AgentState, view: DecisionView<'_>, ending: SessionEnding)
     if let Some(turn) = turns::running(view) {
         let action = match ending {
             SessionEnding::Dispose => turns::ended(agent, view, turn, TurnOutcome::Cancelled),
+            // An unloaded session has no running turn.
             SessionEnding::Suspend | SessionEnding::Unload => {
-                let info = error_info("host_stopped", "The host stopped while this turn was running.");
-                turns::failed(agent, view, turn, info, resumable(view.chat))
+                turns::failed(agent, view, turn, host_stopped(), resumable(view.chat))
             }
         };
         let cancel_open_requests = inputs::cancel_open_requests(view.chat).into_iter();
