@@ -179,7 +179,7 @@ impl HostParts {
 
     /// Stops the rest once all clients are disconnected.
     async fn finish(&self) {
-        self.host.finish().await;
+        self.host.record_clean_shutdown().await;
         self.gateway.shutdown().await;
         let store = Arc::clone(&self.store);
         if let Err(error) = tokio::task::spawn_blocking(move || store.close()).await {

@@ -1,12 +1,12 @@
 //! Which turn a message from the runtime belongs to, and when a turn is over.
 //!
-//! Pure: no clock, no I/O, no randomness. A turn is settled by the uuids of its messages, never by counting
-//! results: a runtime folds steering messages into the turn that runs, merges waiting messages, holds results
-//! back, and starts turns by itself. At most one turn is asked for by the host at a time; at most one was
-//! started by the runtime. The invariants: every turn ends exactly once, no message belongs to two turns, and
-//! every steering message is either taken up or returned.
+//! Pure: no clock, no I/O, no randomness. The messages of a turn and its end are recognised by uuid, not by
+//! counting results: a runtime folds steering messages into the turn that runs, merges waiting messages, holds
+//! results back, and starts background turns without a request. There is at most one requested turn and at
+//! most one background turn at a time. The invariants: every turn ends exactly once, no message belongs to two
+//! turns, and every steering message is either taken up or returned.
 
-mod asked;
+mod requested;
 mod verdict;
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::wire::{Message, SystemMessage};
 
 pub use verdict::{EndReason, Generation, NotRunning, PromptKind, TurnEnd, TurnKey, TurnOrigin, Verdict};
 
-use asked::{Asked, Owner, Unproven};
+use requested::{Owner, RequestedTurn, Unproven};
 
 /// How long an idle runtime must be silent before [`TurnMachine::quiet`] may be called. A runtime that has a
 /// message in its input becomes busy within a fraction of this time.
@@ -30,10 +30,10 @@ pub struct TurnMachine {
     generation: Generation,
     /// The number of the last turn.
     last: u64,
-    /// The turn that the host asked for.
-    asked: Option<Asked>,
+    /// The turn that the host requested.
+    requested: Option<RequestedTurn>,
     /// The turn that the runtime started by itself.
-    unasked: Option<(TurnKey, TurnOrigin)>,
+    background: Option<(TurnKey, TurnOrigin)>,
     /// Interrupts that were sent and not answered yet.
     interrupts: u32,
     /// Whether the runtime names the messages that it works on. Newer ones do, before they begin a turn.
@@ -60,17 +60,18 @@ impl TurnMachine {
     /// Whether the message that opens the next turn can be written. A turn that the runtime started by itself
     /// does not prevent that.
     pub fn is_free(&self) -> bool {
-        self.asked.is_none() && self.interrupts == 0
+        self.requested.is_none() && self.interrupts == 0
     }
 
     /// Whether an abandoned turn is not over yet.
     pub fn is_draining(&self) -> bool {
-        self.asked.as_ref().is_some_and(|asked| asked.owner != Owner::Waits)
+        self.requested.as_ref().is_some_and(|requested| requested.owner != Owner::Waits)
     }
 
     /// Whether the runtime may still work on an abandoned turn, so that the interrupt has to be repeated.
     pub fn needs_interrupt(&self) -> bool {
-        let is_abandoned = self.asked.as_ref().is_some_and(|asked| asked.owner == Owner::Abandoned);
+        let is_abandoned =
+            self.requested.as_ref().is_some_and(|requested| requested.owner == Owner::Abandoned);
         is_abandoned && !self.awaits_quiet()
     }
 
@@ -78,22 +79,25 @@ impl TurnMachine {
     pub fn open(&mut self, message: Uuid, kind: PromptKind) -> TurnKey {
         debug_assert!(self.is_free(), "a turn is opened while another one is open");
         let turn = self.next_key();
-        self.asked = Some(Asked::new(turn, message, kind));
+        self.requested = Some(RequestedTurn::new(turn, message, kind));
         turn
     }
 
     /// A message for a running turn is written.
     pub fn steer(&mut self, turn: TurnKey, message: Uuid) -> Result<(), NotRunning> {
-        let asked = self.asked.as_mut().filter(|asked| asked.key == turn && asked.owner == Owner::Waits);
-        asked.ok_or(NotRunning(turn))?.steer(message);
+        let requested = self
+            .requested
+            .as_mut()
+            .filter(|requested| requested.key == turn && requested.owner == Owner::Waits);
+        requested.ok_or(NotRunning(turn))?.steer(message);
         Ok(())
     }
 
     /// The host took a written message back, and the runtime agreed. It is not returned as untaken.
     pub fn withdraw(&mut self, message: Uuid) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
-        if let Some(asked) = &mut self.asked {
-            asked.withdrawn(message);
+        if let Some(requested) = &mut self.requested {
+            requested.withdrawn(message);
         }
         self.settle(&mut verdicts);
         verdicts
@@ -102,9 +106,12 @@ impl TurnMachine {
     /// The owner no longer waits for the turn. It drains: its remaining output belongs to no turn. Returns the
     /// steering messages that were not taken up, or nothing if the turn is not running.
     pub fn abandon(&mut self, turn: TurnKey) -> Option<Vec<Uuid>> {
-        let asked = self.asked.as_mut().filter(|asked| asked.key == turn && asked.owner == Owner::Waits)?;
-        asked.owner = Owner::Abandoned;
-        Some(asked.untaken())
+        let requested = self
+            .requested
+            .as_mut()
+            .filter(|requested| requested.key == turn && requested.owner == Owner::Waits)?;
+        requested.owner = Owner::Abandoned;
+        Some(requested.untaken())
     }
 
     /// An interrupt was written. One that is still in flight would hit whatever is written next, so the
@@ -126,11 +133,11 @@ impl TurnMachine {
     /// The runtime exited: every turn with a waiting owner is over.
     pub fn exited(&mut self) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
-        self.end_unasked(EndReason::Exited, &mut verdicts);
-        if let Some(asked) = self.asked.take_if(|asked| asked.owner == Owner::Waits) {
-            let untaken = asked.untaken();
+        self.end_background(EndReason::Exited, &mut verdicts);
+        if let Some(requested) = self.requested.take_if(|requested| requested.owner == Owner::Waits) {
+            let untaken = requested.untaken();
             let end =
-                TurnEnd { turn: asked.key, origin: TurnOrigin::User, reason: EndReason::Exited, untaken };
+                TurnEnd { turn: requested.key, origin: TurnOrigin::User, reason: EndReason::Exited, untaken };
             verdicts.push(Verdict::Ends(end));
         }
         // Late messages and answers of the old process are of a stale generation from now on.
@@ -166,7 +173,8 @@ impl TurnMachine {
             Message::System(SystemMessage::TaskNotification(task)) => {
                 // One that ran in the foreground is announced as well, and has no output file.
                 let is_background = task.output_file.as_deref().is_some_and(|file| !file.is_empty());
-                self.notified = is_background && !self.asked.as_ref().is_some_and(Asked::is_active);
+                self.notified =
+                    is_background && !self.requested.as_ref().is_some_and(RequestedTurn::is_active);
                 self.belongs(&mut verdicts);
             }
             Message::System(_)
@@ -185,7 +193,7 @@ impl TurnMachine {
 
     /// Whether all that is missing is the certainty that nothing more comes; see [`Self::quiet`].
     pub fn awaits_quiet(&self) -> bool {
-        self.idle && self.asked.as_ref().is_some_and(Asked::awaits_quiet)
+        self.idle && self.requested.as_ref().is_some_and(RequestedTurn::awaits_quiet)
     }
 
     /// The runtime has been idle and silent for [`QUIET`]. A message that it has not read yet would have made
@@ -193,8 +201,8 @@ impl TurnMachine {
     pub fn quiet(&mut self) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
         if self.awaits_quiet() {
-            if let Some(asked) = &mut self.asked {
-                asked.quiet();
+            if let Some(requested) = &mut self.requested {
+                requested.quiet();
             }
             self.settle(&mut verdicts);
         }
@@ -207,15 +215,15 @@ impl TurnMachine {
     }
 
     fn take_up(&mut self, message: &Message, verdicts: &mut Vec<Verdict>) {
-        let Some(asked) = &mut self.asked else { return };
-        let (turn, taken) = (asked.key, asked.take_up(message));
+        let Some(requested) = &mut self.requested else { return };
+        let (turn, taken) = (requested.key, requested.take_up(message));
         if taken.is_empty() {
             return;
         }
-        let waits = asked.owner == Owner::Waits;
+        let waits = requested.owner == Owner::Waits;
         self.idle = false;
         self.notified = false;
-        self.end_unasked(EndReason::Merged, verdicts);
+        self.end_background(EndReason::Merged, verdicts);
         if waits {
             let taken_up = |(message, origin)| Verdict::TakenUp { turn, message, origin };
             verdicts.extend(taken.into_iter().map(taken_up));
@@ -227,33 +235,33 @@ impl TurnMachine {
     fn init(&mut self, message: &Message, verdicts: &mut Vec<Verdict>) {
         self.idle = false;
         let announced = std::mem::take(&mut self.notified) || self.names_messages;
-        match &mut self.asked {
-            Some(asked) if asked.is_taken_up() || asked.is_named_by(message) => {}
-            Some(asked) if asked.is_waiting() && !announced => {
-                asked.unproven = Unproven::Working;
-                self.end_unasked(EndReason::Merged, verdicts);
+        match &mut self.requested {
+            Some(requested) if requested.is_taken_up() || requested.is_named_by(message) => {}
+            Some(requested) if requested.is_waiting() && !announced => {
+                requested.unproven = Unproven::Working;
+                self.end_background(EndReason::Merged, verdicts);
             }
-            Some(asked) => {
-                if matches!(asked.unproven, Unproven::Working) {
-                    asked.unproven = Unproven::None;
+            Some(requested) => {
+                if matches!(requested.unproven, Unproven::Working) {
+                    requested.unproven = Unproven::None;
                 }
-                self.begin_unasked(TurnOrigin::Background, verdicts);
+                self.begin_background(TurnOrigin::Background, verdicts);
             }
-            None => self.begin_unasked(TurnOrigin::Background, verdicts),
+            None => self.begin_background(TurnOrigin::Background, verdicts),
         }
         self.belongs(verdicts);
     }
 
     fn output(&mut self, message: &Message, is_subagent: bool, verdicts: &mut Vec<Verdict>) {
         let is_named = message.user_messages().next().is_some();
-        match &self.asked {
+        match &self.requested {
             // It is about the messages of another turn.
-            Some(asked) if asked.is_active() && is_named && !asked.is_named_by(message) => return,
-            Some(asked) if asked.is_active() => {}
+            Some(requested) if requested.is_active() && is_named && !requested.is_named_by(message) => return,
+            Some(requested) if requested.is_active() => {}
             Some(_) | None if is_subagent => {}
             Some(_) | None => {
                 self.idle = false;
-                self.begin_unasked(TurnOrigin::Background, verdicts);
+                self.begin_background(TurnOrigin::Background, verdicts);
             }
         }
         self.belongs(verdicts);
@@ -262,75 +270,75 @@ impl TurnMachine {
     fn result(&mut self, message: &Message, result: &ResultMessage, verdicts: &mut Vec<Verdict>) {
         self.notified = false;
         let is_named = message.user_messages().next().is_some();
-        let origin = result.origin.as_ref().and_then(unasked_origin);
-        match &mut self.asked {
-            Some(asked) if is_named && asked.is_named_by(message) => {
+        let origin = result.origin.as_ref().and_then(background_origin);
+        match &mut self.requested {
+            Some(requested) if is_named && requested.is_named_by(message) => {
                 self.belongs(verdicts);
-                if let Some(asked) = &mut self.asked {
-                    asked.answered_by_name(message, result);
+                if let Some(requested) = &mut self.requested {
+                    requested.answered_by_name(message, result);
                 }
                 self.settle(verdicts);
             }
-            Some(asked) if is_named || origin.is_some() => {
-                // The asked turn is not over, and the runtime does not work on two turns at a time.
-                if !asked.is_taken_up() {
-                    self.unasked_result(result, origin, verdicts);
+            Some(requested) if is_named || origin.is_some() => {
+                // The requested turn is not over, and the runtime does not work on two turns at a time.
+                if !requested.is_taken_up() {
+                    self.background_result(result, origin, verdicts);
                 }
             }
-            Some(asked) if asked.is_taken_up() => {
+            Some(requested) if requested.is_taken_up() => {
                 self.belongs(verdicts);
-                if let Some(asked) = &mut self.asked {
-                    asked.answered(result);
+                if let Some(requested) = &mut self.requested {
+                    requested.answered(result);
                 }
                 self.settle(verdicts);
             }
-            Some(asked) if asked.is_waiting() && self.unasked.is_none() => {
+            Some(requested) if requested.is_waiting() && self.background.is_none() => {
                 self.belongs(verdicts);
-                if let Some(asked) = &mut self.asked
-                    && !asked.command_answered(result)
+                if let Some(requested) = &mut self.requested
+                    && !requested.command_answered(result)
                 {
-                    asked.unproven = Unproven::Over(Some(Box::new(result.clone())));
+                    requested.unproven = Unproven::Over(Some(Box::new(result.clone())));
                     self.idle = false;
                 }
                 self.settle(verdicts);
             }
-            Some(_) | None => self.unasked_result(result, origin, verdicts),
+            Some(_) | None => self.background_result(result, origin, verdicts),
         }
     }
 
-    fn unasked_result(
+    fn background_result(
         &mut self,
         result: &ResultMessage,
         origin: Option<TurnOrigin>,
         verdicts: &mut Vec<Verdict>,
     ) {
         if let Some(origin) = origin {
-            self.begin_unasked(origin, verdicts);
-            self.unasked = self.unasked.map(|(turn, _)| (turn, origin));
+            self.begin_background(origin, verdicts);
+            self.background = self.background.map(|(turn, _)| (turn, origin));
         }
-        if let Some((turn, _)) = self.unasked {
+        if let Some((turn, _)) = self.background {
             verdicts.push(Verdict::Belongs(turn));
-            self.end_unasked(EndReason::Result(Box::new(result.clone())), verdicts);
+            self.end_background(EndReason::Result(Box::new(result.clone())), verdicts);
         }
     }
 
     fn state(&mut self, state: Option<&str>, verdicts: &mut Vec<Verdict>) {
         self.idle = state == Some("idle");
         if self.idle {
-            self.end_unasked(EndReason::NoResult, verdicts);
-            if let Some(asked) = &mut self.asked {
-                asked.idle();
+            self.end_background(EndReason::NoResult, verdicts);
+            if let Some(requested) = &mut self.requested {
+                requested.idle();
             }
             self.settle(verdicts);
         }
     }
 
     fn lifecycle(&mut self, lifecycle: &CommandLifecycleMessage, verdicts: &mut Vec<Verdict>) {
-        let (Some(asked), Some(name)) = (&mut self.asked, &lifecycle.command_uuid) else { return };
+        let (Some(requested), Some(name)) = (&mut self.requested, &lifecycle.command_uuid) else { return };
         match lifecycle.state.as_deref() {
-            Some("completed") => asked.completed(name),
+            Some("completed") => requested.completed(name),
             Some("cancelled") => {
-                asked.dropped(name);
+                requested.dropped(name);
                 self.settle(verdicts);
             }
             Some(_) | None => {}
@@ -339,46 +347,48 @@ impl TurnMachine {
 
     /// Says which turn the judged message belongs to.
     fn belongs(&self, verdicts: &mut Vec<Verdict>) {
-        let asked = self.asked.as_ref().filter(|asked| asked.is_active());
-        match (asked, self.unasked) {
-            (Some(asked), _) if asked.owner == Owner::Waits => verdicts.push(Verdict::Belongs(asked.key)),
+        let requested = self.requested.as_ref().filter(|requested| requested.is_active());
+        match (requested, self.background) {
+            (Some(requested), _) if requested.owner == Owner::Waits => {
+                verdicts.push(Verdict::Belongs(requested.key))
+            }
             (None, Some((turn, _))) => verdicts.push(Verdict::Belongs(turn)),
             (Some(_), _) | (None, None) => {}
         }
     }
 
-    fn begin_unasked(&mut self, origin: TurnOrigin, verdicts: &mut Vec<Verdict>) {
-        if self.unasked.is_none() {
+    fn begin_background(&mut self, origin: TurnOrigin, verdicts: &mut Vec<Verdict>) {
+        if self.background.is_none() {
             let turn = self.next_key();
-            self.unasked = Some((turn, origin));
+            self.background = Some((turn, origin));
             verdicts.push(Verdict::Begins { turn, origin });
         }
     }
 
-    fn end_unasked(&mut self, reason: EndReason, verdicts: &mut Vec<Verdict>) {
-        if let Some((turn, origin)) = self.unasked.take() {
+    fn end_background(&mut self, reason: EndReason, verdicts: &mut Vec<Verdict>) {
+        if let Some((turn, origin)) = self.background.take() {
             verdicts.push(Verdict::Ends(TurnEnd { turn, origin, reason, untaken: Vec::new() }));
         }
     }
 
-    /// Ends the asked turn if every message is answered or dropped.
+    /// Ends the requested turn if every message is answered or dropped.
     fn settle(&mut self, verdicts: &mut Vec<Verdict>) {
-        let Some(mut asked) = self.asked.take_if(|asked| asked.is_resolved()) else { return };
-        if asked.owner == Owner::Waits {
-            let (reason, untaken) = (asked.end_reason(), asked.untaken());
-            let end = TurnEnd { turn: asked.key, origin: TurnOrigin::User, reason, untaken };
+        let Some(mut requested) = self.requested.take_if(|requested| requested.is_resolved()) else { return };
+        if requested.owner == Owner::Waits {
+            let (reason, untaken) = (requested.end_reason(), requested.untaken());
+            let end = TurnEnd { turn: requested.key, origin: TurnOrigin::User, reason, untaken };
             return verdicts.push(Verdict::Ends(end));
         }
-        asked.owner = Owner::Stopped;
-        self.asked = Some(asked);
+        requested.owner = Owner::Stopped;
+        self.requested = Some(requested);
         self.drained(verdicts);
     }
 
     fn drained(&mut self, verdicts: &mut Vec<Verdict>) {
         if self.interrupts == 0
-            && let Some(asked) = self.asked.take_if(|asked| asked.owner == Owner::Stopped)
+            && let Some(requested) = self.requested.take_if(|requested| requested.owner == Owner::Stopped)
         {
-            verdicts.push(Verdict::Drained(asked.key));
+            verdicts.push(Verdict::Drained(requested.key));
         }
     }
 }
@@ -391,8 +401,8 @@ fn is_of_newer_runtime(message: &Message) -> bool {
     has_capabilities || is_lifecycle || message.user_messages().next().is_some()
 }
 
-/// The origin of a turn that the runtime started by itself; nothing for a turn that a person asked for.
-fn unasked_origin(origin: &ResultOrigin) -> Option<TurnOrigin> {
+/// The origin of a turn that the runtime started by itself; nothing for a turn that a person requested.
+fn background_origin(origin: &ResultOrigin) -> Option<TurnOrigin> {
     match origin.kind.as_deref()? {
         "human" | "person" | "composer" => None,
         "auto-continuation" | "hook" | "plugin" => Some(TurnOrigin::Hook),

@@ -13,15 +13,12 @@ use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::output::{OutputId, StoredOutput};
 use innkeeper_core::storage::{
-    Change, Index, JournalEntry, Json, Storage, StorageError, StoredChat, StoredClient, StoredConversation,
-    StoredDispatch, StoredEnvelope, StoredRow, StoredSession, StoredTurn,
+    Change, Index, JournalEntry, Json, MAX_HANDLED_DISPATCHES, MAX_KNOWN_CLIENTS, Storage, StorageError,
+    StoredChat, StoredClient, StoredConversation, StoredDispatch, StoredEnvelope, StoredRow, StoredSession,
+    StoredTurn,
 };
 use serde_json::Value;
 use tokio::sync::oneshot;
-
-/// The limits of the real store.
-const HANDLED_KEPT: usize = 256;
-const CLIENTS_KEPT: usize = 4096;
 
 /// In-memory storage. Clones share their data.
 #[derive(Clone, Debug, Default)]
@@ -267,7 +264,7 @@ impl MemoryChat {
 impl Stored {
     fn load_index(&mut self) -> Index {
         let clean = std::mem::take(&mut self.clean);
-        let excess = self.clients.len().saturating_sub(CLIENTS_KEPT);
+        let excess = self.clients.len().saturating_sub(MAX_KNOWN_CLIENTS);
         self.clients.drain(..excess);
         let index = Index {
             seq: self.seq,
@@ -475,7 +472,7 @@ impl Stored {
             Change::Handled { client, mark } => {
                 let known = self.client(client);
                 known.handled.push(StoredDispatch { mark: *mark, answer: None });
-                let excess = known.handled.len().saturating_sub(HANDLED_KEPT);
+                let excess = known.handled.len().saturating_sub(MAX_HANDLED_DISPATCHES);
                 known.handled.drain(..excess);
             }
             Change::Answered { client, mark, answer } => {
@@ -497,7 +494,7 @@ impl Stored {
                 self.replay = replay.clone();
                 self.redact_replay();
                 for client in clients {
-                    let excess = client.handled.len().saturating_sub(HANDLED_KEPT);
+                    let excess = client.handled.len().saturating_sub(MAX_HANDLED_DISPATCHES);
                     let known = self.client(&client.id);
                     known.handled = client.handled[excess..].to_vec();
                     known.marks = client.marks.clone();

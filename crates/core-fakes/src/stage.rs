@@ -14,10 +14,10 @@ use ahp_types::state::{
 };
 use anyhow::{Context as _, Result, bail};
 use innkeeper_core::agent::{
-    AgentCommand, AgentEvent, AgentFeatures, AgentLink, AgentOffer, AgentProvider, BoxFuture,
+    AgentCommand, AgentConnection, AgentEvent, AgentFeatures, AgentOffer, AgentProvider, BoxFuture,
     COMMAND_CAPACITY, ConversationRecords, ConversationSummary, EVENT_CAPACITY, History, HostConversation,
     OpenAgent, OpenError, RecordError, RecordedTurn, ResolvedConfig, ResourceToken, ResumeToken,
-    TokenRefused, TurnOutcome, Unsent,
+    TokenRefused, TurnMessage, TurnOutcome,
 };
 use innkeeper_core::ids::TurnId;
 use serde_json::{Value, json};
@@ -194,7 +194,11 @@ impl Stage {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn enter(self, request: OpenAgent, cancel: CancellationToken) -> Result<AgentLink, OpenError> {
+    async fn enter(
+        self,
+        request: OpenAgent,
+        cancel: CancellationToken,
+    ) -> Result<AgentConnection, OpenError> {
         let conversation = request.conversation;
         self.state().requests.push(request);
         self.shared.changed.notify_waiters();
@@ -213,7 +217,7 @@ impl Stage {
         let player = Player { commands: orders, events: reports, close: close.clone(), conversation };
         self.state().players.push_back(player);
         self.shared.changed.notify_waiters();
-        Ok(AgentLink { commands, events, close })
+        Ok(AgentConnection { commands, events, close })
     }
 }
 
@@ -237,7 +241,11 @@ impl AgentProvider for Stage {
         ResolvedConfig { schema, values }
     }
 
-    fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+    fn open(
+        &self,
+        request: OpenAgent,
+        cancel: CancellationToken,
+    ) -> BoxFuture<Result<AgentConnection, OpenError>> {
         self.state().asked += 1;
         Box::pin(self.clone().enter(request, cancel))
     }
@@ -468,7 +476,7 @@ impl Player {
     }
 
     /// Exits before it processed `unsent`.
-    pub async fn crash_before(self, unsent: Unsent) -> Result<()> {
+    pub async fn crash_before(self, unsent: TurnMessage) -> Result<()> {
         self.send(AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)) }).await
     }
 

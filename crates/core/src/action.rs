@@ -35,7 +35,7 @@ pub(crate) struct ActionMeaning<'a> {
     /// thousands of the actions that cannot.
     pub(crate) shows_in_list: bool,
     /// The update that the session sends to its agents after the action.
-    pub(crate) told: Option<AgentUpdate>,
+    pub(crate) agent_update: Option<AgentUpdate>,
     /// Whether the action, sent by an agent, shows that the agent has started its
     /// conversation.
     pub(crate) shows_work: bool,
@@ -72,9 +72,9 @@ pub(crate) struct ClientRule<'a> {
 /// Whether an action is stored before or after it is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// Stored before publication: turn boundaries and decisions.
+    /// Stored before publication: turn boundaries and users' choices.
     Ahead,
-    /// Stored within 100 ms after publication. For frequent actions, where a crash loses
+    /// Stored within 0.1 s after publication. For frequent actions, where a crash loses
     /// little.
     After,
 }

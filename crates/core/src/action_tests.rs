@@ -229,7 +229,7 @@ fn agents_are_updated_only_after_client_actions_on_session() {
     for (kind, action) in all() {
         let meaning = meaning(&action);
         let on_session = meaning.client.is_some() && meaning.channel == Some(ChannelKind::Session);
-        assert!(meaning.told.is_none() || on_session, "{kind}");
+        assert!(meaning.agent_update.is_none() || on_session, "{kind}");
     }
 }
 

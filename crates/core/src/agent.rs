@@ -14,15 +14,15 @@ mod record;
 use std::future::Future;
 use std::pin::Pin;
 
-pub use command::{AgentCommand, Approval, InputAnswer, McpServerRequest, ToolAnswer, Unsent};
+pub use command::{AgentCommand, Approval, InputAnswer, McpServerRequest, ToolAnswer, TurnMessage};
 pub use event::{AgentEvent, ChildChat, ChildId, TurnOutcome};
 pub use offer::{
     AgentFeatures, AgentOffer, AgentProvider, CommandInfo, ResolvedConfig, ResourceToken, TokenRefused,
     plain_info,
 };
 pub use open::{
-    AgentLink, Branch, BranchKind, ClientTool, History, OpenAgent, OpenError, OpeningAnswer, OpeningOption,
-    OpeningQuestion, ResumeToken, Selection, Switch,
+    AgentConnection, Branch, BranchKind, ClientTool, History, OpenAgent, OpenError, OpeningAnswer,
+    OpeningOption, OpeningQuestion, ResumeToken, Selection, Switch,
 };
 pub use record::{
     ConversationRecords, ConversationSummary, HostConversation, MessageLink, RecordError, RecordedTurn,
@@ -30,11 +30,11 @@ pub use record::{
 };
 
 /// Capacity of an agent's command queue. A session sends one prompt or cancel at a time,
-/// so a full queue means that the driver is stuck; the session then closes the link.
+/// so a full queue means that the driver is stuck; the session then closes the connection.
 pub const COMMAND_CAPACITY: usize = 16;
 
-/// Capacity of a session's event queue. If it is full, the driver waits for the session;
-/// the task that reads the agent's output does not.
+/// Capacity of a session's event queue. If it is full, the driver queues further events
+/// itself (`event_queue` in `innkeeper-agents`), so that it can still take commands.
 pub const EVENT_CAPACITY: usize = 256;
 
 /// A boxed future, for methods of `dyn` traits.

@@ -179,8 +179,8 @@ impl Host {
         let root = documents::root_state(agents, index.root_config.take().unwrap_or_default());
         let sessions = Sessions { unlisted: index.unlisted.iter().cloned().collect(), ..Sessions::default() };
         let addresses = ChatAddresses::new(std::mem::take(&mut index.chats));
-        let resumable = index.clean;
-        let to_open: Vec<ChannelUri> =
+        let clean = index.clean;
+        let to_recover: Vec<ChannelUri> =
             index.unlisted.drain(..).chain(std::mem::take(&mut index.unfinished)).collect();
         let host = Arc::new(Self {
             store: Arc::new(StateStore::restored(root, index)),
@@ -197,13 +197,13 @@ impl Host {
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         });
-        if resumable {
+        if clean {
             // Clients that continue know the agents of the last host, which may have been a
             // different version.
             host.publish_agents();
         }
         host.tasks.spawn(Arc::clone(&host).watch_offers());
-        host.tasks.spawn(Arc::clone(&host).recover(to_open));
+        host.tasks.spawn(Arc::clone(&host).recover(to_recover));
         host.tasks.spawn(Arc::clone(&host).reserve_sequence_numbers(reserved));
         Ok(host)
     }
@@ -234,7 +234,7 @@ impl Host {
         self.storage.load_output(output).await
     }
 
-    /// The number of sessions, including provisional ones.
+    /// The number of sessions, including unlisted ones.
     pub fn session_count(&self) -> usize {
         let sessions = lock(&self.sessions);
         let unlisted = sessions.by_uri.keys().filter(|uri| !self.store.is_listed(uri)).count();
@@ -309,8 +309,8 @@ impl Host {
         Ok(handle.ok_or_else(|| DisposeError::Unknown(uri.clone()))?.end(SessionEnding::Dispose).await)
     }
 
-    /// Stops all agents, then closes all connections. Completes when all tasks of the host
-    /// have ended.
+    /// Ends all turns, stops all agents, stores all sessions, then closes all connections.
+    /// Completes when all tasks of the host have ended.
     pub async fn shutdown(&self) {
         self.ending.cancel();
         let handles: Vec<SessionHandle> = {
@@ -336,7 +336,7 @@ impl Host {
 
     /// Records a clean shutdown, so that clients can resume with the next host. Must be the
     /// last call.
-    pub async fn finish(&self) {
+    pub async fn record_clean_shutdown(&self) {
         if self.unstored.load(Ordering::Relaxed) {
             // Clients have seen more than is stored.
             tracing::error!("unclean shutdown; clients will receive full snapshots");

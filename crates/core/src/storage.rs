@@ -19,6 +19,15 @@ use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ServerSeq};
 use crate::output::{OutputId, StoredOutput};
 
+/// Dispatches that are remembered per client, in memory and in storage. Older ones are
+/// forgotten: if a client repeats more than these after a reconnect, the rest are handled
+/// twice.
+pub const MAX_HANDLED_DISPATCHES: usize = 256;
+
+/// Clients that are remembered, in memory and in storage. A forgotten client must
+/// `initialize` again, which every client can do.
+pub const MAX_KNOWN_CLIENTS: usize = 4_096;
+
 /// A JSON document, encoded once and shared.
 pub type Json = Arc<RawValue>;
 
@@ -226,10 +235,12 @@ pub struct StoredTurn {
     pub body: Json,
 }
 
-/// A published action that the documents do not contain yet.
+/// An action that the documents do not contain yet. It is published already, or right after
+/// the write.
 #[derive(Clone, Debug)]
 pub struct JournalEntry {
-    /// The position in the session's journal.
+    /// The position in the session's journal. Starts at 1 after the journal was emptied and
+    /// the session was loaded again.
     pub number: u64,
     /// The channel that the action changed.
     pub channel: ChannelUri,
@@ -326,7 +337,7 @@ pub enum Change {
     Journal {
         /// The session.
         session: ChannelUri,
-        /// The published actions.
+        /// The new entries.
         entries: Vec<JournalEntry>,
     },
     /// Removes journal entries that the documents already contain.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ChatState, TurnState};
 use innkeeper_core::agent::{
-    AgentCommand, AgentEvent, AgentFeatures, AgentLink, AgentOffer, AgentProvider, BoxFuture, History,
+    AgentCommand, AgentConnection, AgentEvent, AgentFeatures, AgentOffer, AgentProvider, BoxFuture, History,
     OpenAgent, OpenError, ToolAnswer, TurnOutcome, plain_info,
 };
 use innkeeper_core::clock::SystemClock;
@@ -34,7 +34,7 @@ struct AgentScript {
     entered: Notify,
 }
 
-/// The agent's end of a link.
+/// The agent's end of a connection.
 struct AgentEnd {
     commands: mpsc::Receiver<AgentCommand>,
     events: mpsc::Sender<AgentEvent>,
@@ -49,7 +49,11 @@ impl AgentProvider for Scripted {
         watch::channel(AgentOffer { features: AgentFeatures::ALL, ..offer }).1
     }
 
-    fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+    fn open(
+        &self,
+        request: OpenAgent,
+        cancel: CancellationToken,
+    ) -> BoxFuture<Result<AgentConnection, OpenError>> {
         let script = Arc::clone(&self.0);
         Box::pin(async move {
             script.opened.fetch_add(1, Ordering::SeqCst);
@@ -64,7 +68,7 @@ impl AgentProvider for Scripted {
             let close = CancellationToken::new();
             let agent = AgentEnd { commands: orders, events: reports, close: close.clone() };
             script.opened_ends.lock().unwrap().push(agent);
-            Ok(AgentLink { commands, events, close })
+            Ok(AgentConnection { commands, events, close })
         })
     }
 }
@@ -296,7 +300,7 @@ async fn shutdown_closes_sessions_in_every_state_and_is_idempotent() {
     };
     let both = async { tokio::join!(test.host.shutdown(), test.host.shutdown(), exit) };
     tokio::time::timeout(std::time::Duration::from_secs(30), both).await.unwrap();
-    assert!(live.events.is_closed(), "the session dropped its agent link");
+    assert!(live.events.is_closed(), "the session dropped its connection to the agent");
     assert_eq!(test.script.opened.load(Ordering::SeqCst), 2, "the provisional session did not open an agent");
     assert!(test.script.opened_ends.lock().unwrap().is_empty(), "the opening was cancelled");
     tokio::time::timeout(std::time::Duration::from_secs(1), test.host.shutdown()).await.unwrap();

@@ -18,7 +18,7 @@ use crate::error::ApiError;
 /// of the user's account against other local processes.
 const NONCE_BYTES: usize = 32;
 
-/// The session id from a request's bearer.
+/// The session id from a request's bearer. The host uses a conversation's id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionId(String);
 

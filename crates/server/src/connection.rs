@@ -116,7 +116,7 @@ impl Connection {
         }
     }
 
-    /// Handles one message. Waits only while the queue of the target session is full.
+    /// Handles one message. Later messages of the connection wait for it.
     pub(crate) async fn receive(&mut self, text: &str) {
         let message = match Incoming::read(text) {
             Ok(message) => message,

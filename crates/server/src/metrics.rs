@@ -61,11 +61,7 @@ impl Counters {
         let counts = host.store().counts();
         let mut text = MetricsText(String::with_capacity(2048));
         text.gauge("innkeeper_connections", "Open connections.", counts.connections as u64);
-        text.gauge(
-            "innkeeper_sessions",
-            "Sessions, including provisional ones.",
-            host.session_count() as u64,
-        );
+        text.gauge("innkeeper_sessions", "Sessions, including unlisted ones.", host.session_count() as u64);
         text.gauge("innkeeper_subscriptions", "Subscriptions to channels.", counts.subscriptions as u64);
         text.gauge("innkeeper_outbox_bytes", "Bytes queued for clients.", counts.outbox_bytes as u64);
         text.counter("innkeeper_server_seq", "Sequence number of the last published action.");

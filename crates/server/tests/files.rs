@@ -21,7 +21,7 @@ use ahp_types::messages::JsonRpcError;
 use ahp_types::state::{MessageAttachment, SessionConfigSchema};
 use anyhow::{Context as _, Result};
 use innkeeper_core::agent::{
-    AgentLink, AgentOffer, AgentProvider, BoxFuture, CommandInfo, OpenAgent, OpenError, ResolvedConfig,
+    AgentConnection, AgentOffer, AgentProvider, BoxFuture, CommandInfo, OpenAgent, OpenError, ResolvedConfig,
     plain_info,
 };
 use innkeeper_core::client_resources::{ClientResourceError, ClientResources as _};
@@ -58,7 +58,7 @@ impl AgentProvider for Idle {
         ResolvedConfig { schema, values: chosen.clone() }
     }
 
-    fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+    fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentConnection, OpenError>> {
         Box::pin(async { Err(OpenError::Cancelled) })
     }
 }

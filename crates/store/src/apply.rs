@@ -4,21 +4,14 @@ use innkeeper_core::agent::{History, ResumeToken, TurnLink};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::storage::{
-    Change, JournalEntry, StoredClient, StoredConversation, StoredDispatch, StoredEnvelope, StoredRow,
-    StoredTurn,
+    Change, JournalEntry, MAX_HANDLED_DISPATCHES, MAX_KNOWN_CLIENTS, StoredClient, StoredConversation,
+    StoredDispatch, StoredEnvelope, StoredRow, StoredTurn,
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::StoreFailure;
 use crate::output;
 use crate::removal::{self, Removal};
-
-/// Number of handled dispatches kept per client: more than a client repeats after a
-/// reconnect.
-pub(crate) const HANDLED_KEPT: usize = 256;
-
-/// Number of clients kept; the least recently connected ones are removed first.
-pub(crate) const CLIENTS_KEPT: usize = 4096;
 
 /// Number of new clients between two prunings, since pruning has to count all clients.
 const CLIENTS_BETWEEN_LOOKS: i64 = 64;
@@ -114,12 +107,12 @@ pub(crate) fn clear_clean_shutdown(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch("DELETE FROM host WHERE name = 'clean'; DELETE FROM replay; DELETE FROM mark;")
 }
 
-/// Removes clients above the limit.
+/// Removes clients above the limit, the least recently connected ones first.
 pub(crate) fn prune_clients(db: &Connection) -> rusqlite::Result<()> {
     db.prepare_cached(
         "DELETE FROM client WHERE used <= (SELECT used FROM client ORDER BY used DESC LIMIT 1 OFFSET ?1)",
     )?
-    .execute([i64::try_from(CLIENTS_KEPT).unwrap_or(i64::MAX)])?;
+    .execute([i64::try_from(MAX_KNOWN_CLIENTS).unwrap_or(i64::MAX)])?;
     Ok(())
 }
 
@@ -376,7 +369,7 @@ fn answered(db: &Connection, client: &ClientId, mark: i64, answer: ServerSeq) ->
 
 /// Stores a client's dispatches, dropping the oldest above the limit.
 fn put_handled(db: &Connection, id: i64, column: &[u8]) -> Result<(), StoreFailure> {
-    let superfluous = column.len().saturating_sub(HANDLED_KEPT * DISPATCH);
+    let superfluous = column.len().saturating_sub(MAX_HANDLED_DISPATCHES * DISPATCH);
     let kept = column.get(superfluous..).unwrap_or_default();
     db.prepare_cached("UPDATE client SET handled = ?2 WHERE id = ?1")?.execute(params![id, kept])?;
     Ok(())

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
-use innkeeper_core::storage::{Index, Json, StoredClient, StoredEnvelope, StoredRow};
+use innkeeper_core::storage::{Index, Json, MAX_KNOWN_CLIENTS, StoredClient, StoredEnvelope, StoredRow};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use serde_json::value::RawValue;
 
-use crate::apply::{self, CLIENTS_KEPT};
+use crate::apply;
 use crate::checksum;
 use crate::failure::StoreFailure;
 use crate::mend::{AsideRecord, Mender};
@@ -164,7 +164,7 @@ fn clients(db: &Connection, marks: &mut StoredMarks) -> rusqlite::Result<Vec<Sto
     apply::prune_clients(db)?;
     let mut clients = Vec::new();
     let mut select = db.prepare("SELECT id, name, handled FROM client ORDER BY used DESC LIMIT ?1")?;
-    let mut records = select.query([i64::try_from(CLIENTS_KEPT).unwrap_or(i64::MAX)])?;
+    let mut records = select.query([i64::try_from(MAX_KNOWN_CLIENTS).unwrap_or(i64::MAX)])?;
     while let Some(record) = records.next()? {
         clients.push(StoredClient {
             id: ClientId::new(channel(record, 1)?.as_str()),

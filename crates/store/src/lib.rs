@@ -2,8 +2,7 @@
 //!
 //! One thread owns the connection that writes, another the connection that reads, and a
 //! third takes backups; the rest of the process sends them requests through bounded
-//! queues. Records that cannot be
-//! read are set aside and reported, never deleted.
+//! queues. Records that cannot be read are set aside and reported, never deleted.
 
 mod apply;
 mod backup;

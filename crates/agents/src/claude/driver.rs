@@ -18,7 +18,9 @@ use innkeeper_claude::{
     Exit, IncomingRequest, RequestError, Runtime, RuntimeEvent, RuntimeEvents, StopOptions, UserContent,
     UserMessage,
 };
-use innkeeper_core::agent::{AgentCommand, AgentEvent, History, MessageLink, OpenAgent, TurnOutcome, Unsent};
+use innkeeper_core::agent::{
+    AgentCommand, AgentEvent, History, MessageLink, OpenAgent, TurnMessage, TurnOutcome,
+};
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::model::ModelEndpoint;
 use serde_json::{Value, json};
@@ -68,7 +70,7 @@ pub(super) struct ClaudeDriver {
     notice: Option<String>,
     mapper: Mapper,
     /// The next message, while it cannot be written yet.
-    waiting: Option<Unsent>,
+    waiting: Option<TurnMessage>,
     requests: Requests,
     /// Interrupts of a cancelled turn that has not ended.
     interrupt_retry: Option<InterruptRetry>,
@@ -218,7 +220,7 @@ impl ClaudeDriver {
     /// Records a command of the session; `advance` acts on it.
     fn take(&mut self, command: AgentCommand) {
         match command {
-            AgentCommand::Prompt { turn, message } => self.waiting = Some(Unsent { turn, message }),
+            AgentCommand::Prompt { turn, message } => self.waiting = Some(TurnMessage { turn, message }),
             AgentCommand::Cancel { turn } => self.cancel(&turn),
             AgentCommand::Directories(wanted) => self.restart_needed = wanted != self.directories,
             // The provider does not offer these features, so the session never sends them.
@@ -265,7 +267,7 @@ impl ClaudeDriver {
             // The session starts a new runtime and sends it the waiting message, if any.
             return Err(End::Stop);
         }
-        let Some(Unsent { message, .. }) = &self.waiting else { return Ok(()) };
+        let Some(TurnMessage { message, .. }) = &self.waiting else { return Ok(()) };
         if self.project.as_mut().is_some_and(|project| !project.is_trusted()) {
             // The next runtime starts only after the user has seen the change.
             return Err(End::SettingsChanged);
@@ -280,7 +282,7 @@ impl ClaudeDriver {
             return Ok(());
         }
         match self.waiting.take() {
-            Some(Unsent { turn, message }) => self.write(turn, &message),
+            Some(TurnMessage { turn, message }) => self.write(turn, &message),
             None => Ok(()),
         }
     }
@@ -341,7 +343,7 @@ impl ClaudeDriver {
                 let wanting = self.waiting.take_if(|waiting| {
                     waiting.message.model.as_ref().is_some_and(|wanted| wanted.id == choice.model)
                 });
-                if let Some(Unsent { turn, .. }) = wanting {
+                if let Some(TurnMessage { turn, .. }) = wanting {
                     let outcome = TurnOutcome::Failed(model_error(&choice.model, &error));
                     self.events.push(AgentEvent::TurnEnded { turn, outcome })?;
                 }

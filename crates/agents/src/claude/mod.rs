@@ -1,10 +1,11 @@
 //! The driver for the Claude runtime.
 //!
-//! `provider` opens a runtime for a session, `driver` is the task that drives it,
-//! `requests` holds pending control requests, `map` turns messages into actions,
-//! `prompt` converts a user's message to the runtime's format, `trust` decides whether the
-//! project's settings may be used. The turn machine in
-//! `innkeeper-claude` decides which turn a message belongs to.
+//! `provider` opens a runtime for a session, and `driver` is the task that drives it.
+//! `config` is the configuration schema, `selection` the model, effort and agent, and `trust`
+//! decides whether the project's settings may be used. `prompt` converts a user's message to
+//! the runtime's format, `map` turns messages into actions, and `event_queue` sends them to
+//! the session. `requests` holds pending control requests, and `records` reads transcripts.
+//! The turn machine in `innkeeper-claude` decides which turn a message belongs to.
 
 #![expect(
     clippy::wildcard_enum_match_arm,

@@ -15,8 +15,8 @@ use innkeeper_claude::{
 };
 use innkeeper_claude::{project, transcript};
 use innkeeper_core::agent::{
-    AgentLink, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo, ConversationRecords,
-    EVENT_CAPACITY, History, OpenAgent, OpenError, ResolvedConfig,
+    AgentConnection, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo,
+    ConversationRecords, EVENT_CAPACITY, History, OpenAgent, OpenError, ResolvedConfig,
 };
 use innkeeper_core::model::ModelEndpoint;
 use innkeeper_core::trust::FolderTrust;
@@ -114,7 +114,11 @@ impl AgentProvider for ClaudeProvider {
         config::resolve(chosen)
     }
 
-    fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+    fn open(
+        &self,
+        request: OpenAgent,
+        cancel: CancellationToken,
+    ) -> BoxFuture<Result<AgentConnection, OpenError>> {
         let (config, tasks) = (Arc::clone(&self.config), self.tasks.clone());
         Box::pin(async move {
             let mut options = launch_options(&config, &request)?;
@@ -125,20 +129,20 @@ impl AgentProvider for ClaudeProvider {
             let identity = identity(&request, &options.conversation);
             let (runtime, messages) = Runtime::start(options, cancel).await.map_err(open_error)?;
             tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started Claude runtime");
-            let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
-            let (reports, events) = mpsc::channel(EVENT_CAPACITY);
+            let (commands, command_receiver) = mpsc::channel(COMMAND_CAPACITY);
+            let (event_sender, events) = mpsc::channel(EVENT_CAPACITY);
             let close = CancellationToken::new();
             let models = Arc::clone(&config.models);
             let driver = ClaudeDriver::new(
                 (runtime, messages),
-                (orders, reports),
+                (command_receiver, event_sender),
                 close.clone(),
                 (request, identity),
                 models,
                 project,
             );
             tasks.spawn(driver.run());
-            Ok(AgentLink { commands, events, close })
+            Ok(AgentConnection { commands, events, close })
         })
     }
 }
@@ -230,7 +234,7 @@ fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<Co
     let is_written = |id: Uuid| transcript::find(&config.environment, id).is_some();
     match &request.history {
         History::Resume => {
-            // Hosts that did not yet record the runtime's id used the host's own id.
+            // Older versions of the host did not store a token; the runtime then had the host's id.
             let named = request.resume_token.as_ref().and_then(ConversationIdentity::parse);
             let ConversationIdentity { id, has_messages, .. } =
                 named.unwrap_or_else(|| ConversationIdentity::new(request.conversation, true));

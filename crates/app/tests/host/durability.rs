@@ -23,8 +23,8 @@ struct KnownChat {
     /// Text of the running turn before the last acknowledged action.
     text: String,
     queued: Vec<String>,
-    /// Whether the session was listed before an acknowledged action. It is listed once its
-    /// agent starts, which does not happen if the host is killed early.
+    /// Whether the session was listed before an acknowledged action. It is listed from its
+    /// first message on, and its row is written after the message.
     listed: bool,
     /// The title seen last, and one that was requested.
     titles: Vec<String>,

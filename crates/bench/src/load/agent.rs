@@ -11,7 +11,7 @@ use std::time::Duration;
 use ahp_types::actions::StateAction;
 use ahp_types::state::ErrorInfo;
 use innkeeper_core::agent::{
-    AgentCommand, AgentEvent, AgentLink, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY,
+    AgentCommand, AgentConnection, AgentEvent, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY,
     EVENT_CAPACITY, History, OpenAgent, OpenError, TurnOutcome, plain_info,
 };
 use innkeeper_core::ids::TurnId;
@@ -49,12 +49,12 @@ impl AgentProvider for StreamingAgent {
         &self,
         _request: OpenAgent,
         _cancel: CancellationToken,
-    ) -> BoxFuture<Result<AgentLink, OpenError>> {
+    ) -> BoxFuture<Result<AgentConnection, OpenError>> {
         let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
         let (reports, events) = mpsc::channel(EVENT_CAPACITY);
         let close = CancellationToken::new();
         self.tasks.spawn(converse(orders, reports, close.clone()));
-        Box::pin(async move { Ok(AgentLink { commands, events, close }) })
+        Box::pin(async move { Ok(AgentConnection { commands, events, close }) })
     }
 }
 

@@ -67,6 +67,6 @@ impl LoadHost {
         self.agents.close();
         self.agents.wait().await;
         self.server.drain().await;
-        self.host.finish().await;
+        self.host.record_clean_shutdown().await;
     }
 }

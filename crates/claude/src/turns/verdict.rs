@@ -67,7 +67,7 @@ impl PromptKind {
     }
 }
 
-/// What a turn came to.
+/// How a turn ended.
 #[derive(Debug)]
 pub enum EndReason {
     /// The runtime answered; this is the last result.
@@ -90,7 +90,7 @@ pub struct TurnEnd {
     pub turn: TurnKey,
     /// Where the turn came from.
     pub origin: TurnOrigin,
-    /// What the turn came to.
+    /// How the turn ended.
     pub reason: EndReason,
     /// Steering messages that the runtime did not take up. The owner still has to deliver them.
     pub untaken: Vec<Uuid>,

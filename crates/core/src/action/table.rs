@@ -14,7 +14,7 @@ use crate::channel::ChannelKind;
 
 /// Expands the table into [`meaning`].
 macro_rules! table {
-    ($($channel:tt { $($name:ident $client:tt $agent:tt $host:ident $turn:tt $queue:tt $list:tt $told:tt
+    ($($channel:tt { $($name:ident $client:tt $agent:tt $host:ident $turn:tt $queue:tt $list:tt $agent_update:tt
         $work:tt $merge:tt;)* })*) => {
         /// Returns the table row of an action.
         pub(crate) fn meaning(action: &StateAction) -> ActionMeaning<'_> {
@@ -27,7 +27,7 @@ macro_rules! table {
                     turn: column!(TurnEffect, $turn),
                     resumes_queue: flag!(Resumes, $queue),
                     shows_in_list: flag!(Shown, $list),
-                    told: column!(AgentUpdate, $told),
+                    agent_update: column!(AgentUpdate, $agent_update),
                     shows_work: flag!(Works, $work),
                     merging: merging!(action, $merge),
                 },)*)*
@@ -119,13 +119,13 @@ fn constant<A, T>(_: &A, value: T) -> T {
 }
 
 table! {
-    Root {                               // client agent   host  turn      queue   list  told        work  merge
+    Root {                               // client agent   host  turn      queue   list  update      work  merge
         RootAgentsChanged                   -      -       After -         -       -     -           -     -;
         RootActiveSessionsChanged           -      -       After -         -       -     -           -     Merges;
         RootConfigChanged                   Ahead  -       After -         -       -     -           -     -;
         RootTerminalsChanged                -      -       After -         -       -     -           -     -;
     }
-    Session {                            // client agent   host  turn      queue   list  told        work  merge
+    Session {                            // client agent   host  turn      queue   list  update      work  merge
         SessionReady                        -      -       After -         -       Shown -           -     -;
         SessionCreationFailed               -      -       After -         -       Shown -           -     -;
         SessionChatAdded                    -      -       After -         -       Shown -           -     -;
@@ -157,7 +157,7 @@ table! {
         SessionConfigChanged                Ahead  -       After -         -       Shown Settings    -     -;
         SessionMetaChanged                  -      -       After -         -       Shown -           -     -;
     }
-    Chat {                               // client agent   host  turn      queue   list  told        work  merge
+    Chat {                               // client agent   host  turn      queue   list  update      work  merge
         ChatTurnStarted                     Ahead  -       Ahead Starts    Resumes Shown -           -     -;
         ChatDelta                           -      InTurn  After -         -       -     -           -     Merges;
         ChatResponsePart                    -      InTurn  After -         -       -     -           Works -;
@@ -196,10 +196,10 @@ table! {
         ChatTruncated                       Ahead  -       Ahead Truncates -       Shown -           -     -;
         ChatTurnsLoaded                     -      -       After -         -       Shown -           -     -;
     }
-    Canvas {                             // client agent   host  turn      queue   list  told        work  merge
+    Canvas {                             // client agent   host  turn      queue   list  update      work  merge
         CanvasStateChanged                  -      -       After -         -       -     -           -     -;
     }
-    Changeset {                          // client agent   host  turn      queue   list  told        work  merge
+    Changeset {                          // client agent   host  turn      queue   list  update      work  merge
         ChangesetStatusChanged              -      -       After -         -       -     -           -     -;
         ChangesetFileSet                    -      -       After -         -       -     -           -     -;
         ChangesetFileRemoved                -      -       After -         -       -     -           -     -;
@@ -209,14 +209,14 @@ table! {
         ChangesetOperationStatusChanged     -      -       After -         -       -     -           -     -;
         ChangesetCleared                    -      -       After -         -       -     -           -     -;
     }
-    Annotations {                        // client agent   host  turn      queue   list  told        work  merge
+    Annotations {                        // client agent   host  turn      queue   list  update      work  merge
         AnnotationsSet                      -      -       After -         -       -     -           -     -;
         AnnotationsUpdated                  -      -       After -         -       -     -           -     -;
         AnnotationsRemoved                  -      -       After -         -       -     -           -     -;
         AnnotationsEntrySet                 -      -       After -         -       -     -           -     -;
         AnnotationsEntryRemoved             -      -       After -         -       -     -           -     -;
     }
-    Terminal {                           // client agent   host  turn      queue   list  told        work  merge
+    Terminal {                           // client agent   host  turn      queue   list  update      work  merge
         TerminalData                        -      -       After -         -       -     -           -     -;
         TerminalInput                       -      -       After -         -       -     -           -     -;
         TerminalResized                     -      -       After -         -       -     -           -     -;
@@ -229,23 +229,23 @@ table! {
         TerminalCommandExecuted             -      -       After -         -       -     -           -     -;
         TerminalCommandFinished             -      -       After -         -       -     -           -     -;
     }
-    ResourceWatch {                      // client agent   host  turn      queue   list  told        work  merge
+    ResourceWatch {                      // client agent   host  turn      queue   list  update      work  merge
         ResourceWatchChanged                -      -       After -         -       -     -           -     -;
     }
-    Automations {                        // client agent   host  turn      queue   list  told        work  merge
+    Automations {                        // client agent   host  turn      queue   list  update      work  merge
         AutomationCreateRequested           -      -       After -         -       -     -           -     -;
         AutomationUpdateRequested           -      -       After -         -       -     -           -     -;
         AutomationSet                       -      -       After -         -       -     -           -     -;
         AutomationRemoved                   -      -       After -         -       -     -           -     -;
     }
-    AutomationRun {                      // client agent   host  turn      queue   list  told        work  merge
+    AutomationRun {                      // client agent   host  turn      queue   list  update      work  merge
         AutomationRunLifecycleChanged       -      -       After -         -       -     -           -     -;
         AutomationRunSessionSet             -      -       After -         -       -     -           -     -;
         AutomationRunSessionRemoved         -      -       After -         -       -     -           -     -;
         AutomationRunPrimarySessionChanged  -      -       After -         -       -     -           -     -;
         AutomationRunCancelRequested        -      -       After -         -       -     -           -     -;
     }
-    - {                                  // client agent   host  turn      queue   list  told        work  merge
+    - {                                  // client agent   host  turn      queue   list  update      work  merge
         Unknown                             -      -       After -         -       -     -           -     -;
     }
 }

@@ -107,18 +107,18 @@ pub enum McpServerRequest {
     Background,
 }
 
-/// A message that was not delivered to an agent.
+/// A turn and the message that starts it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unsent {
-    /// The turn that the message started.
+pub struct TurnMessage {
+    /// The turn.
     pub turn: TurnId,
-    /// The user's message.
+    /// The message of the user, or of the agent for a turn that it started itself.
     pub message: Message,
 }
 
-impl From<Unsent> for AgentCommand {
-    fn from(unsent: Unsent) -> Self {
-        Self::Prompt { turn: unsent.turn, message: unsent.message }
+impl From<TurnMessage> for AgentCommand {
+    fn from(TurnMessage { turn, message }: TurnMessage) -> Self {
+        Self::Prompt { turn, message }
     }
 }
 

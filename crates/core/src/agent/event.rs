@@ -7,7 +7,7 @@ use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ErrorInfo, Message};
 
-use super::{History, MessageLink, ResumeToken, Unsent};
+use super::{History, MessageLink, ResumeToken, TurnMessage};
 use crate::ids::TurnId;
 
 /// An event from an agent.
@@ -76,7 +76,7 @@ pub enum AgentEvent {
         /// The history from which a new process can continue.
         history: History,
         /// A message that was sent to the agent and never read.
-        unsent: Option<Box<Unsent>>,
+        unsent: Option<Box<TurnMessage>>,
     },
 }
 

@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{AgentLink, BoxFuture, ConversationRecords, OpenAgent, OpenError};
+use super::{AgentConnection, BoxFuture, ConversationRecords, OpenAgent, OpenError};
 
 /// A kind of agent that sessions can use.
 pub trait AgentProvider: Send + Sync + 'static {
@@ -29,7 +29,11 @@ pub trait AgentProvider: Send + Sync + 'static {
 
     /// Starts an agent. Resolves when the agent is ready for a prompt. If `cancel` fires
     /// or the future is dropped, every process that was started is stopped.
-    fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>>;
+    fn open(
+        &self,
+        request: OpenAgent,
+        cancel: CancellationToken,
+    ) -> BoxFuture<Result<AgentConnection, OpenError>>;
 
     /// The resources whose required token is missing. Sessions cannot be created until
     /// the tokens are provided. Called often.

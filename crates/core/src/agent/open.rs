@@ -1,4 +1,4 @@
-//! The parameters for opening an agent, and the link to an open agent.
+//! The parameters for opening an agent, and the connection to an open agent.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -93,7 +93,9 @@ pub struct Switch {
     pub enablement: Vec<CustomizationEnablement>,
 }
 
-/// The history that an agent has when it is opened.
+/// The history that an agent has when it is opened. It is tracked for the next opening by the
+/// session (`Phase`), by the driver (for `AgentEvent::Closed`) and when the journal is applied
+/// after a crash (`restore`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum History {
     /// No history.
@@ -207,7 +209,7 @@ pub struct OpeningAnswer {
 
 /// The session's end of a connection to an open agent.
 #[derive(Debug)]
-pub struct AgentLink {
+pub struct AgentConnection {
     /// Commands to the agent.
     pub commands: mpsc::Sender<AgentCommand>,
     /// Events from the agent. Closed after `AgentEvent::Closed`, when all processes of
@@ -217,7 +219,7 @@ pub struct AgentLink {
     pub close: CancellationToken,
 }
 
-impl Drop for AgentLink {
+impl Drop for AgentConnection {
     fn drop(&mut self) {
         self.close.cancel();
     }

@@ -23,7 +23,8 @@ enum Undelivered {
 
 impl Host {
     /// Handles an action that a client dispatched, unless it repeats an earlier dispatch.
-    /// Waits only while the session's queue is full or the session is being loaded.
+    /// Waits for an earlier copy of the dispatch, for the session to load, for a place in its
+    /// queue and, on the root channel, for storage.
     pub async fn dispatch(&self, channel: ChannelUri, action: Action, origin: Origin) {
         let ticket = DispatchTicket::claim(&self.store, &channel, &action, origin).await;
         let Some(ticket) = ticket else { return };
@@ -35,6 +36,7 @@ impl Host {
         self.load_or_log(&chats_to_pin(message_in(dispatch.action.typed()))).await;
         match self.deliver(Box::new(dispatch)).await {
             Ok(()) => {}
+            // The protocol ignores it: a rejection is an envelope on a channel, which does not exist.
             Err(Undelivered::UnknownChannel(channel)) => {
                 tracing::debug!(%channel, "ignoring action for unknown channel");
             }

@@ -3,13 +3,13 @@
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 
-use ahp_types::state::SessionState;
+use ahp_types::state::{SessionConfigState, SessionState};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{CreateError, Host, Sessions, lock};
 use crate::agent::{
-    AgentLink, AgentOffer, AgentProvider, BoxFuture, OpenAgent, OpenError, ResolvedConfig, plain_info,
+    AgentConnection, AgentOffer, AgentProvider, BoxFuture, OpenAgent, OpenError, ResolvedConfig, plain_info,
 };
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
@@ -74,7 +74,7 @@ impl Host {
         let Some(session) = self.stored_session_of(channel) else { return Ok(false) };
         loop {
             let mut ahead = match self.begin_loading(&session) {
-                Ok(_turn) => return self.load_session(&session).await,
+                Ok(_loading) => return self.load_session(&session).await,
                 Err(ahead) => ahead,
             };
             // The sender is dropped when loading ends.
@@ -107,7 +107,8 @@ impl Host {
         }
     }
 
-    /// Loads sessions that need recovery, one after the other.
+    /// Loads sessions with a journal, whose turns must be closed, and unlisted ones, which
+    /// delete themselves when they are not used; one after the other.
     pub(super) async fn recover(self: Arc<Self>, sessions: Vec<ChannelUri>) {
         for session in sessions {
             if self.ending.is_cancelled() {
@@ -141,9 +142,14 @@ impl Host {
         self.addresses.keep_only(uri, &left);
         let (chats, docs) = chats.into_iter().unzip();
         let provider = self.provider(Some(&session.provider));
-        let session = match &provider {
-            Ok(provider) => with_current_config(session, provider.as_ref()),
-            Err(_) => session,
+        let config = provider.as_ref().ok().and_then(|provider| changed_config(&session, provider.as_ref()));
+        let session = match config {
+            Some(config) => {
+                // No action changes a schema, so a replay would leave clients with the old one.
+                self.store.require_snapshots(std::slice::from_ref(uri));
+                SessionState { config: Some(config), ..session }
+            }
+            None => session,
         };
         let provider = provider.unwrap_or_else(|_| Arc::new(MissingProvider(session.provider.clone())));
         let active_clients = session.active_clients.iter().map(|client| ClientId::new(&client.client_id));
@@ -258,16 +264,14 @@ impl Host {
     }
 }
 
-/// Updates the session's configuration to the provider's current schema. The stored one may
-/// be from another version.
-fn with_current_config(mut session: SessionState, provider: &dyn AgentProvider) -> SessionState {
-    if let Some(config) = &mut session.config {
-        let features = provider.offer().borrow().features;
-        let ResolvedConfig { schema, values } =
-            provider.resolve_config(&config.values).for_features(features);
-        (config.schema, config.values) = (schema, values);
-    }
-    session
+/// The session's configuration with the provider's current schema, if it differs from the
+/// stored one, which may be from another version.
+fn changed_config(session: &SessionState, provider: &dyn AgentProvider) -> Option<SessionConfigState> {
+    let stored = session.config.as_ref()?;
+    let features = provider.offer().borrow().features;
+    let ResolvedConfig { schema, values } = provider.resolve_config(&stored.values).for_features(features);
+    let current = SessionConfigState { schema, values };
+    (current != *stored).then_some(current)
 }
 
 /// The changes that store a new session and its chats.
@@ -356,7 +360,7 @@ impl AgentProvider for MissingProvider {
         watch::channel(AgentOffer::new(plain_info(&self.0, &self.0))).1
     }
 
-    fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+    fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentConnection, OpenError>> {
         let message =
             format!("This session uses the agent {:?}, which is not available on this host.", self.0);
         Box::pin(std::future::ready(Err(OpenError::Failed {

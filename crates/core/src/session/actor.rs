@@ -2,7 +2,7 @@
 //!
 //! It takes inputs one by one, asks `decide` what follows, commits the actions and runs
 //! the effects. While it handles an input it waits only for storage, and only for a short
-//! time: turn boundaries and decisions are stored before they are published. Agents are
+//! time: turn boundaries and users' choices are stored before they are published. Agents are
 //! opened by separate tasks, and commands to an agent are sent without waiting. `chats`
 //! holds the list of chats.
 
@@ -25,7 +25,7 @@ use super::publisher::{Publisher, PublisherSeed};
 use super::transfer::ExpectedChats;
 use crate::action::{AgentUpdate, meaning};
 use crate::agent::{
-    AgentEvent, AgentLink, AgentProvider, ConversationRecords, History, HostConversation, OpenError,
+    AgentConnection, AgentEvent, AgentProvider, ConversationRecords, History, HostConversation, OpenError,
     ResourceToken,
 };
 use crate::channel::ChannelUri;
@@ -34,8 +34,8 @@ use crate::ids::ClientId;
 use crate::state::StateStore;
 use crate::storage::{Storage, StorageError};
 
-/// Inputs that may wait in a session's queue. While it is full, the sending connection is
-/// not read: only that client waits.
+/// Inputs that may wait in a session's queue. While it is full, the handler of the sending
+/// connection waits; other clients do not.
 const INPUT_CAPACITY: usize = 64;
 
 /// The initial data of a session actor.
@@ -219,7 +219,10 @@ impl SessionActor {
             (self.chats.get(&dispatch.channel).map(|chat| chat.uri.clone()), ActionTarget::Chat)
         };
         let Some(chat) = chat else {
-            let reason = "the chat was removed or is being moved to another session; try again";
+            let reason = match target {
+                ActionTarget::Session => "the session has no chat",
+                ActionTarget::Chat => "the chat was removed or is being moved to another session; try again",
+            };
             self.publisher.reject(dispatch, reason);
             return;
         };
@@ -235,7 +238,7 @@ impl SessionActor {
                     self.end_text(&chat).await;
                 }
                 let limited = self.limit_client_output(&chat, action).await;
-                self.publisher.publish_for(dispatch, limited.as_ref().unwrap_or(published)).await
+                self.publisher.publish_client_action(dispatch, limited.as_ref().unwrap_or(published)).await
             }
         };
         if let Err(reason) = accepted {
@@ -254,9 +257,9 @@ impl SessionActor {
         }
     }
 
-    async fn handle_opened(&mut self, uri: &ChannelUri, opened: Result<AgentLink, OpenError>) {
-        let link = match opened {
-            Ok(link) => link,
+    async fn handle_opened(&mut self, uri: &ChannelUri, opened: Result<AgentConnection, OpenError>) {
+        let connection = match opened {
+            Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!(session = %self.uri, chat = %uri, %error, "cannot open agent");
                 return self.decide_and_apply(uri, DecisionInput::OpenFailed(&error)).await;
@@ -264,9 +267,9 @@ impl SessionActor {
         };
         let Some(chat) = self.chats.get_mut(uri) else { return };
         if matches!(chat.agent.phase, Phase::Closing(_)) {
-            link.close.cancel();
+            connection.close.cancel();
         }
-        chat.link = Some(link);
+        chat.connection = Some(connection);
         chat.brief_after_opening(&self.publisher);
         self.decide_and_apply(uri, DecisionInput::Opened).await;
     }
@@ -293,7 +296,7 @@ impl SessionActor {
 
     /// Updates all agents after a change of the session.
     async fn update_agents(&mut self, action: &StateAction) {
-        match meaning(action).told {
+        match meaning(action).agent_update {
             Some(AgentUpdate::Settings) => self.brief_agents(),
             Some(AgentUpdate::Directories) => self.update_chat_directories(action).await,
             None => {}
@@ -321,7 +324,7 @@ impl SessionActor {
         let mut event = event.unwrap_or_else(|| AgentEvent::Closed { history: history(), unsent: None });
         let closed = matches!(event, AgentEvent::Closed { .. });
         if let (AgentEvent::Closed { unsent, .. }, Some(chat)) = (&mut event, self.chats.get_mut(chat)) {
-            chat.link = None;
+            chat.connection = None;
             let undelivered = chat.undelivered.take();
             *unsent = unsent.take().or(undelivered);
         }
@@ -371,7 +374,7 @@ impl SessionActor {
             .read_both((&self.uri, chat), |session, chat| {
                 let (session, doc) = (session.session()?, chat.chat_doc()?);
                 let (chat, turns) = (doc.open(), doc.turns());
-                let has_agent = self.chats.iter().any(|chat| chat.link.is_some());
+                let has_agent = self.chats.iter().any(|chat| chat.connection.is_some());
                 Some(decide(agent, DecisionView { session, chat, turns, has_agent, now, time: &time }, input))
             })
             .flatten()

@@ -37,6 +37,7 @@ impl SessionActor {
             if ended {
                 self.publisher.checkpoint(&self.chats);
             }
+            // Every action after which a chat can become idle is also shown in the list.
             if shows {
                 next = self.next_waiting_message(chat);
             }
@@ -95,7 +96,7 @@ impl SessionActor {
     async fn publish(&mut self, actions: &[(ChannelUri, Action)]) {
         let written = self.publisher.write_if_ahead(actions).await;
         for (channel, action) in actions {
-            if self.publisher.publish(channel, action, written) {
+            if self.publisher.publish_host_action(channel, action, written) {
                 self.after_commit(channel, action.typed(), QueueEffect::of_host(action.typed()));
             }
         }
@@ -162,8 +163,8 @@ impl SessionActor {
             }
             // A live agent gets time to shut down cleanly; an agent that is still being
             // opened is cancelled.
-            Effect::CloseAgent => match &chat.link {
-                Some(link) => link.close.cancel(),
+            Effect::CloseAgent => match &chat.connection {
+                Some(connection) => connection.close.cancel(),
                 None => chat.opening.cancel(),
             },
             Effect::Finish => chat.finished = true,

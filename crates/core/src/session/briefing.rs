@@ -134,12 +134,12 @@ impl Chat {
     /// Whether there is an agent with room for a briefing. An agent without room is marked
     /// for a later briefing.
     fn can_brief(&mut self, when: Brief) -> bool {
-        let Some(link) = &self.link else { return false };
+        let Some(connection) = &self.connection else { return false };
         let room = match when {
             Brief::IfRoom => BRIEFING_ROOM,
             Brief::First => BRIEFING_AND_COMMAND,
         };
-        self.briefing_outdated = link.commands.capacity() < room;
+        self.briefing_outdated = connection.commands.capacity() < room;
         !self.briefing_outdated
     }
 }

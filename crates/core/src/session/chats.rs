@@ -13,7 +13,9 @@ use super::large_output::OutputLimiter;
 use super::links::TurnLinks;
 use super::publisher::Publisher;
 use super::transfer::Leaving;
-use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, ResumeToken, Unsent};
+use crate::agent::{
+    AgentCommand, AgentConnection, AgentEvent, AgentProvider, History, ResumeToken, TurnMessage,
+};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
 use crate::output::OutputId;
@@ -58,9 +60,9 @@ pub(super) struct Chat {
     /// Limits what the agent adds to the chat's document.
     pub(super) output: OutputLimiter,
     /// The connection to the agent, while one is open.
-    pub(super) link: Option<AgentLink>,
+    pub(super) connection: Option<AgentConnection>,
     /// A message that the closing agent did not receive.
-    pub(super) undelivered: Option<Box<Unsent>>,
+    pub(super) undelivered: Option<Box<TurnMessage>>,
     /// The session data that the agent has received.
     pub(super) briefed: Briefing,
     /// Whether the agent's briefing is out of date because its queue was full.
@@ -96,7 +98,7 @@ impl Chat {
                 rewind,
             },
             output: OutputLimiter::new(OutputId::unique),
-            link: None,
+            connection: None,
             undelivered: None,
             briefed: Briefing::default(),
             briefing_outdated: false,
@@ -132,13 +134,13 @@ impl Chat {
         if !command.is_handled_with(self.agent.features) {
             return;
         }
-        let Some(link) = &self.link else { return };
-        if let Err(error) = link.commands.try_send(command) {
+        let Some(connection) = &self.connection else { return };
+        if let Err(error) = connection.commands.try_send(command) {
             tracing::error!(chat = %self.uri, %error, "agent command queue is full or closed; closing the agent");
-            link.close.cancel();
+            connection.close.cancel();
             // A closing agent has not read the message; the next agent gets it.
             if let AgentCommand::Prompt { turn, message } = error.into_inner() {
-                self.undelivered = Some(Box::new(Unsent { turn, message }));
+                self.undelivered = Some(Box::new(TurnMessage { turn, message }));
             }
         }
     }
@@ -171,7 +173,7 @@ impl Chat {
             publisher.write_soon(Change::PutResumeToken { chat: self.uri.clone(), token });
         }
         if let Some((turn, message)) = decision.link.take() {
-            self.link(&turn, message, publisher);
+            self.record_message_link(&turn, message, publisher);
         }
     }
 
@@ -246,8 +248,8 @@ impl Chats {
             let count = self.chats.len();
             for at in (0..count).map(|step| (self.first + step) % count) {
                 let Some(chat) = self.chats.get_mut(at) else { continue };
-                let Some(link) = &mut chat.link else { continue };
-                if let Poll::Ready(event) = link.events.poll_recv(context) {
+                let Some(connection) = &mut chat.connection else { continue };
+                if let Poll::Ready(event) = connection.events.poll_recv(context) {
                     self.first = at + 1;
                     return Poll::Ready((chat.uri.clone(), event));
                 }

@@ -37,7 +37,7 @@ use super::SessionEnding;
 use crate::action::{Dispatched, meaning};
 use crate::agent::{
     AgentCommand, AgentEvent, AgentFeatures, History, McpServerRequest, MessageLink, OpenError,
-    OpeningAnswer, ResourceToken, ResumeToken, TurnOutcome, Unsent,
+    OpeningAnswer, ResourceToken, ResumeToken, TurnMessage, TurnOutcome,
 };
 use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
@@ -73,7 +73,7 @@ pub(super) struct AgentState {
     pub(super) reopened: bool,
     /// A turn that the agent started while another was running. Its output is added to the
     /// running turn.
-    pub(super) folded: Option<Unsent>,
+    pub(super) folded: Option<TurnMessage>,
     /// The role of the first of several directories; `None` if the agent supports only one.
     pub(super) directories: Option<Primary>,
     /// How far the agent must rewind before it gets the next message. Kept until the agent
@@ -91,19 +91,20 @@ pub(super) enum Phase {
         /// The history it is opened with, for a retry after a failure.
         history: History,
         /// The message to send when it is open, unless the turn is cancelled first.
-        prompt: Option<Box<Unsent>>,
+        prompt: Option<Box<TurnMessage>>,
     },
     /// The agent cannot be opened until the user has answered a question.
     Asking {
         /// The history that it was opened with.
         history: History,
         /// The message to send when it is open.
-        prompt: Box<Unsent>,
+        prompt: Box<TurnMessage>,
         /// The topic of the question.
         topic: QuestionTopic,
     },
-    /// The agent is open. Until it has produced output, another agent would start from the
-    /// same history.
+    /// The agent is open. Holds the history for the next agent: that of the opening until
+    /// this agent has produced output, except that a fresh agent counts as resumable from its
+    /// first message.
     Live(History),
     /// The chat or its session ends as soon as the agent has closed.
     Closing(History),
@@ -197,7 +198,7 @@ pub(super) struct Decision {
     /// A message id that the agent reported, with its turn.
     pub(super) link: Option<(TurnId, MessageLink)>,
     /// The agent's own turn that is folded into the running one, if that changes.
-    pub(super) folded: Option<Option<Unsent>>,
+    pub(super) folded: Option<Option<TurnMessage>>,
     /// The host's follow-up actions.
     pub(super) actions: Vec<(ActionTarget, StateAction)>,
     /// External work.
@@ -398,7 +399,7 @@ fn decide_opened(agent: &AgentState, view: DecisionView<'_>) -> Decision {
         decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));
     }
     if let Some(prompt) = prompt {
-        decision.effects.push(Effect::Agent(Unsent::clone(prompt).into()));
+        decision.effects.push(Effect::Agent(TurnMessage::clone(prompt).into()));
         decision.effects.extend(queue::send_waiting_steering(agent, view));
     }
     decision
@@ -444,8 +445,11 @@ fn decide_open_failed(agent: &AgentState, view: DecisionView<'_>, error: &OpenEr
 /// milliseconds. The agent's last step is unknown, so the user can resume the turn, unless
 /// it is a subagent's.
 pub(super) fn interrupted(chat: &ChatState, turn: &str, ran: i64) -> StateAction {
-    let info = error_info("host_stopped", "The host stopped while this turn was running.");
-    turns::failed_after(ran, turn, info, resumable(chat))
+    turns::failed_after(ran, turn, host_stopped(), resumable(chat))
+}
+
+fn host_stopped() -> ErrorInfo {
+    error_info("host_stopped", "The host stopped while this turn was running.")
 }
 
 /// Whether an interrupted turn of this chat can be resumed. A subagent's cannot.
@@ -458,9 +462,9 @@ fn decide_end(agent: &AgentState, view: DecisionView<'_>, ending: SessionEnding)
     if let Some(turn) = turns::running(view) {
         let action = match ending {
             SessionEnding::Dispose => turns::ended(agent, view, turn, TurnOutcome::Cancelled),
+            // An unloaded session has no running turn.
             SessionEnding::Suspend | SessionEnding::Unload => {
-                let info = error_info("host_stopped", "The host stopped while this turn was running.");
-                turns::failed(agent, view, turn, info, resumable(view.chat))
+                turns::failed(agent, view, turn, host_stopped(), resumable(view.chat))
             }
         };
         let cancel_open_requests = inputs::cancel_open_requests(view.chat).into_iter();

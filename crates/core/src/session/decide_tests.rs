@@ -82,8 +82,8 @@ fn started(turn: &str) -> ChatTurnStartedAction {
     }
 }
 
-fn prompt(turn: &str) -> Unsent {
-    Unsent { turn: TurnId::new(turn), message: user_message("hello there") }
+fn prompt(turn: &str) -> TurnMessage {
+    TurnMessage { turn: TurnId::new(turn), message: user_message("hello there") }
 }
 
 /// The finished turns of a chat in their stored form.
@@ -108,7 +108,7 @@ fn from_client(phase: Phase, active: Option<&str>, target: ActionTarget, action:
     run(phase, active, DecisionInput::Client { target, action: &action, client: &ClientId::new("c1") })
 }
 
-fn opening(prompt: Option<Unsent>) -> Phase {
+fn opening(prompt: Option<TurnMessage>) -> Phase {
     Phase::Opening { history: History::Fresh, prompt: prompt.map(Box::new) }
 }
 
@@ -401,7 +401,7 @@ fn mcp_servers_stop_with_last_agent_of_session() {
 #[test]
 fn unread_message_is_retried_with_new_agent_up_to_limit() {
     let closed = || {
-        let unsent = Unsent { turn: TurnId::new("t1"), message: user_message("hello there") };
+        let unsent = TurnMessage { turn: TurnId::new("t1"), message: user_message("hello there") };
         AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)) }
     };
     let again = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(closed()));

@@ -6,7 +6,7 @@ use ahp_types::state::Message;
 use tokio::sync::{mpsc, oneshot};
 
 use super::transfer::ChatTransfer;
-use crate::agent::{AgentLink, OpenError, RecordedTurn, ResourceToken};
+use crate::agent::{AgentConnection, OpenError, RecordedTurn, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::state::{Action, DispatchTicket};
@@ -149,7 +149,7 @@ pub(crate) type ChatReplySender<T> = oneshot::Sender<Result<T, ChatError>>;
 pub(super) enum SessionInput {
     Client(Box<ClientDispatch>),
     /// The agent of a chat has been opened, or opening it failed.
-    Opened(ChannelUri, Result<AgentLink, OpenError>),
+    Opened(ChannelUri, Result<AgentConnection, OpenError>),
     /// The agent's own record of a chat, for matching turns that have no link.
     Recorded(ChannelUri, Vec<RecordedTurn>),
     ClientLeft(ClientId),
@@ -251,7 +251,7 @@ mod tests {
             panic!("never called")
         }
 
-        fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+        fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentConnection, OpenError>> {
             panic!("never called")
         }
     }

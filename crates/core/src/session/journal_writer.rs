@@ -1,7 +1,7 @@
 //! Writes a session's changes to storage.
 //!
-//! Every published action goes into the session's journal: turn boundaries and decisions
-//! before they are published, all other actions shortly after. At checkpoints the
+//! Every published action goes into the session's journal: turn boundaries and users'
+//! choices before they are published, all other actions within [`FLUSH_AFTER`]. At checkpoints the
 //! documents are written and the journal is trimmed. A failed write loses nothing: the
 //! documents are written again until a write succeeds.
 
@@ -46,11 +46,12 @@ pub(super) struct JournalWriter {
     pending: Vec<JournalEntry>,
     pending_bytes: usize,
     /// The number of the next entry.
-    next: u64,
+    next_entry: u64,
     /// Bytes of journal entries since the last checkpoint.
     journaled: usize,
-    /// The journal is incomplete or contains entries that were not published.
-    broken: bool,
+    /// The documents must be written before anything else: the journal is incomplete, contains
+    /// entries that were not published, or a checkpoint was requested.
+    checkpoint_due: bool,
     /// The stored documents are out of date.
     stale: bool,
     /// Changes that every checkpoint contains until one succeeds.
@@ -91,16 +92,16 @@ pub(super) enum JournalTask {
 }
 
 impl JournalWriter {
-    /// Creates a writer for a session whose next journal entry is `next`.
-    pub(super) fn new(storage: Arc<dyn Storage>, session: ChannelUri, next: u64) -> Self {
+    /// Creates a writer for a session whose next journal entry is `next_entry`.
+    pub(super) fn new(storage: Arc<dyn Storage>, session: ChannelUri, next_entry: u64) -> Self {
         Self {
             storage,
             session,
             pending: Vec::new(),
             pending_bytes: 0,
-            next,
+            next_entry,
             journaled: 0,
-            broken: false,
+            checkpoint_due: false,
             stale: false,
             repeated: RepeatedChanges::default(),
             answered: None,
@@ -199,7 +200,7 @@ impl JournalWriter {
                 self.pending_bytes = self.pending.iter().map(|entry| entry.action.get().len()).sum();
             }
         }
-        self.wake_in(if self.broken { RETRY_AFTER } else { CHECKPOINT_AFTER });
+        self.wake_in(if self.checkpoint_due { RETRY_AFTER } else { CHECKPOINT_AFTER });
         written
     }
 
@@ -210,7 +211,7 @@ impl JournalWriter {
     }
 
     /// Waits until there is something to do. Cancel-safe.
-    pub(super) async fn next(&mut self) -> JournalWake {
+    pub(super) async fn wait(&mut self) -> JournalWake {
         match (&mut self.in_flight, self.wake_at) {
             (Some(in_flight), _) => JournalWake::Written(in_flight.written.as_mut().await),
             (None, Some(wake_at)) => {
@@ -228,7 +229,7 @@ impl JournalWriter {
             JournalWake::Now => {
                 self.wake_at = None;
                 let nothing_pending = self.pending.is_empty() && self.next_write.is_empty();
-                if self.broken || self.journaled > LONG_JOURNAL || (quiet && nothing_pending) {
+                if self.checkpoint_due || self.journaled > LONG_JOURNAL || (quiet && nothing_pending) {
                     return if self.stale { JournalTask::Checkpoint } else { JournalTask::None };
                 }
                 self.flush();
@@ -291,7 +292,7 @@ impl JournalWriter {
     /// Requests a checkpoint as soon as possible.
     pub(super) fn request_checkpoint(&mut self) {
         self.stale = true;
-        self.broken = true;
+        self.checkpoint_due = true;
         self.wake_in(Duration::ZERO);
     }
 
@@ -301,7 +302,7 @@ impl JournalWriter {
         drop(self.storage.write(vec![change]));
     }
 
-    /// Writes a change with the next journal write, at most a tenth of a second later.
+    /// Writes a change with the next journal write, at most [`FLUSH_AFTER`] later.
     pub(super) fn write_soon(&mut self, change: Change) {
         self.next_write.push(change);
         self.stale = true;
@@ -312,9 +313,9 @@ impl JournalWriter {
         self.pending.clear();
         self.pending_bytes = 0;
         self.journaled = 0;
-        self.broken = false;
+        self.checkpoint_due = false;
         self.stale = false;
-        Change::TrimJournal { session: self.session.clone(), through: self.next.saturating_sub(1) }
+        Change::TrimJournal { session: self.session.clone(), through: self.next_entry.saturating_sub(1) }
     }
 
     fn flush(&mut self) {
@@ -340,7 +341,7 @@ impl JournalWriter {
         let Err(error) = result else {
             self.repeated.written(in_flight.last_repeated);
             if self.stale {
-                self.wake_in(if self.broken { Duration::ZERO } else { CHECKPOINT_AFTER });
+                self.wake_in(if self.checkpoint_due { Duration::ZERO } else { CHECKPOINT_AFTER });
             }
             return JournalTask::None;
         };
@@ -359,15 +360,15 @@ impl JournalWriter {
 
     /// Gives up the current journal: a checkpoint is needed.
     fn abandon_journal(&mut self) {
-        self.broken = true;
+        self.checkpoint_due = true;
         self.stale = true;
         self.pending.clear();
         self.pending_bytes = 0;
     }
 
     fn entry(&mut self, channel: &ChannelUri, action: Json, at: i64) -> JournalEntry {
-        let number = self.next;
-        self.next += 1;
+        let number = self.next_entry;
+        self.next_entry += 1;
         self.pending_bytes += action.get().len();
         self.journaled += action.get().len();
         JournalEntry { number, channel: channel.clone(), at, action }

@@ -187,7 +187,7 @@ impl TestSession {
 
     /// Handles the next wake-up of the writer, if there is one within this time.
     async fn work(&mut self, within: Duration) -> bool {
-        let Ok(due) = tokio::time::timeout(within, self.journal.next()).await else { return false };
+        let Ok(due) = tokio::time::timeout(within, self.journal.wait()).await else { return false };
         match self.journal.handle(due, !self.busy) {
             JournalTask::None => {}
             JournalTask::Checkpoint => self.checkpoint(),

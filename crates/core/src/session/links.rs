@@ -78,8 +78,13 @@ impl From<Vec<(String, TurnLink)>> for TurnLinks {
 }
 
 impl Chat {
-    /// Links a message that the agent reported to its turn.
-    pub(super) fn link(&mut self, turn: &TurnId, message: MessageLink, publisher: &mut Publisher) {
+    /// Links a message that the agent reported to its turn, and stores the link.
+    pub(super) fn record_message_link(
+        &mut self,
+        turn: &TurnId,
+        message: MessageLink,
+        publisher: &mut Publisher,
+    ) {
         let is_folded = self.agent.folded.as_ref().is_some_and(|folded| folded.turn == *turn);
         let look = |state: &ChannelState| {
             let doc = state.chat_doc()?;

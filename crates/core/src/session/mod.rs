@@ -8,8 +8,7 @@
 //! `opening` starts agents; `briefing` is the session data that an agent gets; `links` maps
 //! turns to the agent's messages; `record` renders a conversation as text; `discard` deletes
 //! the agent's records of deleted chats. `amend` completes client actions; `projection` keeps
-//! copies of chat data in the session up to date;
-//! `restore` rebuilds a session from storage.
+//! copies of chat data in the session up to date; `restore` rebuilds a session from storage.
 
 mod actor;
 mod addresses;

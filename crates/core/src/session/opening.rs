@@ -86,7 +86,7 @@ impl AgentOpener {
         self.tasks.spawn(async move {
             let result = opened.await;
             if let Some(inputs) = report.inputs.take().and_then(|inputs| inputs.upgrade()) {
-                // If the actor has stopped, dropping the link closes the agent.
+                // If the actor has stopped, dropping the connection closes the agent.
                 inputs.send(SessionInput::Opened(report.chat.clone(), result)).await.ok();
             }
         });

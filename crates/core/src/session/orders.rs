@@ -165,7 +165,7 @@ impl SessionActor {
         check_placement(uri, after, |after| self.chats.get(after).is_some())?;
         let order = self.publisher.with_session(|session| order_after(session, uri, after)).flatten();
         if let Some(order) = order {
-            self.publisher.publish_if_stored(&Action::own(order)).await?;
+            self.publisher.store_then_publish(&Action::own(order)).await?;
             self.project_row();
         }
         Ok(())

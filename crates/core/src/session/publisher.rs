@@ -1,9 +1,20 @@
 //! Publishes and stores a session's changes.
 //!
-//! Turn boundaries and decisions are written to the journal before they are published;
-//! streamed output is written within a tenth of a second. If storage fails, client actions
-//! are rejected, but agent output is published anyway: the user has to see what happened,
-//! and it is stored as soon as storage works again. `checkpoint` writes the documents.
+//! The table of actions says which ones are `Ahead`: turn boundaries and users' choices. The
+//! others are stored shortly after they are published.
+//!
+//! | method | stored | if storage fails |
+//! |---|---|---|
+//! | `publish_client_action` | before, if `Ahead`; otherwise after | rejected, if `Ahead` |
+//! | `write_if_ahead`, then `publish_host_action` | before, if one is `Ahead`; otherwise after | published, stored later |
+//! | `publish_and_remove_chats` | before, with the removal | published and removed, stored later |
+//! | `store_then_publish`, `add_chat`, `remove_chats` | before | not published; the caller gets the error |
+//! | `publish_derived` | after | published; it can be derived again |
+//! | `publish_row` | after | published; stored with the documents |
+//! | `write_change`, `write_soon` | no action to publish | stored with the documents, or found again |
+//!
+//! What has happened, such as agent output, is published even if storage fails: the user has to see
+//! it, and it is stored as soon as storage works again. `checkpoint` writes the documents.
 
 mod checkpoint;
 
@@ -112,7 +123,7 @@ impl Publisher {
     }
 
     /// Publishes a client's action, unchanged or amended. The error is the rejection reason.
-    pub(super) async fn publish_for(
+    pub(super) async fn publish_client_action(
         &mut self,
         dispatch: &ClientDispatch,
         action: &Action,
@@ -121,6 +132,7 @@ impl Publisher {
         let encoded = action.encoded().map_err(|error| error.to_string())?;
         let at = self.now();
         let rule = meaning(action.typed()).client;
+        // `decide` has rejected actions without a rule.
         let ahead = rule.is_none_or(|rule| rule.durability == Durability::Ahead);
         let handled = dispatch.ticket.mark().map(|mark| (&origin.client, mark));
         if ahead {
@@ -136,27 +148,32 @@ impl Publisher {
                 return Err(error.to_string());
             }
         };
-        match handled {
-            _ if !ahead => self.journal.append(channel, encoded, at),
-            Some((client, mark)) => self.journal.record_answer(client, mark, answer),
-            None => {}
+        if !ahead {
+            self.journal.append(channel, encoded, at);
+        } else if let Some((client, mark)) = handled {
+            self.journal.record_answer(client, mark, answer);
         }
         Ok(())
     }
 
     /// Writes the host's own actions to the journal if one of them must be written before it
-    /// is published. [`Self::publish`] takes the result.
+    /// is published. [`Self::publish_host_action`] takes the result.
     pub(super) async fn write_if_ahead(&mut self, actions: &[(ChannelUri, Action)]) -> Durability {
         if actions.iter().all(|(_, action)| meaning(action.typed()).host != Durability::Ahead) {
             return Durability::After;
         }
         // Published even if the write fails, because it has already happened.
-        self.write_or_log(Vec::new(), actions).await.ok();
+        self.write_or_request_checkpoint(Vec::new(), actions).await.ok();
         Durability::Ahead
     }
 
     /// Publishes one of the host's own actions. Returns whether it was published.
-    pub(super) fn publish(&mut self, channel: &ChannelUri, action: &Action, written: Durability) -> bool {
+    pub(super) fn publish_host_action(
+        &mut self,
+        channel: &ChannelUri,
+        action: &Action,
+        written: Durability,
+    ) -> bool {
         let published = self.commit(channel, action);
         if published
             && written == Durability::After
@@ -171,13 +188,13 @@ impl Publisher {
     /// Publishes the host's own actions that must survive a restart and deletes chats, in one
     /// write. The actions are published even if the write fails, because they describe what
     /// has happened.
-    pub(super) async fn publish_all(
+    pub(super) async fn publish_and_remove_chats(
         &mut self,
         actions: &[(ChannelUri, Action)],
         replaced_chats: &[ChannelUri],
     ) {
         let changes = replaced_chats.iter().map(|chat| Change::RemoveChat { chat: chat.clone() });
-        let stored = self.write_or_log(changes.collect(), actions).await;
+        let stored = self.write_or_request_checkpoint(changes.collect(), actions).await;
         for (channel, action) in actions {
             self.commit(channel, action);
         }
@@ -190,7 +207,7 @@ impl Publisher {
     }
 
     /// Publishes an action on the session's channel if it can be stored.
-    pub(super) async fn publish_if_stored(&mut self, action: &Action) -> Result<(), StorageError> {
+    pub(super) async fn store_then_publish(&mut self, action: &Action) -> Result<(), StorageError> {
         self.write_ahead(Vec::new(), std::slice::from_ref(action)).await?;
         self.commit(&self.session.clone(), action);
         Ok(())
@@ -311,7 +328,7 @@ impl Publisher {
     }
 
     /// Writes actions that have happened, and requests a checkpoint if that fails.
-    async fn write_or_log(
+    async fn write_or_request_checkpoint(
         &mut self,
         changes: Vec<Change>,
         actions: &[(ChannelUri, Action)],

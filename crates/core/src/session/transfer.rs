@@ -124,7 +124,7 @@ impl SessionActor {
             ChatTransfer::DropReleased { chat, done } => {
                 if self.chats.remove(&chat).is_some() {
                     let removed = Action::own(chat_removed(&chat));
-                    self.publisher.publish_all(&[(self.uri.clone(), removed)], &[]).await;
+                    self.publisher.publish_and_remove_chats(&[(self.uri.clone(), removed)], &[]).await;
                 }
                 done.send(Ok(())).ok();
             }
@@ -239,7 +239,7 @@ impl SessionActor {
             .map(|(target, action)| (self.channel(&uri, target).clone(), Action::own(action)))
             .collect();
         self.chats.add(Chat::new(seed, self.opener.provider.as_ref()));
-        self.publisher.publish_all(&actions, replaced.as_slice()).await;
+        self.publisher.publish_and_remove_chats(&actions, replaced.as_slice()).await;
         if let Some(chat) = &replaced {
             self.chats.remove(chat);
         }

@@ -7,11 +7,7 @@ use super::dispatch::{BEFORE_THIS_HOST, ClaimId, DispatchClaim, DispatchMark, Di
 use super::frame::Origin;
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
-use crate::storage::StoredClient;
-
-/// Maximum number of known clients. The oldest one is evicted first and must `initialize`
-/// again, which every client can do.
-const MAX_CLIENTS: usize = 4_096;
+use crate::storage::{MAX_KNOWN_CLIENTS, StoredClient};
 
 /// The snapshots that a client received, by channel.
 pub(super) type Marks = HashMap<ChannelUri, Mark>;
@@ -78,6 +74,8 @@ impl Default for KnownClient {
 #[derive(Debug, Default)]
 pub(super) struct KnownClients {
     known: HashMap<ClientId, KnownClient>,
+    /// In the order of their first connection. The first one is evicted first; storage keeps
+    /// the ones that connected last.
     by_age: VecDeque<ClientId>,
     last_claim: ClaimId,
 }
@@ -90,7 +88,7 @@ impl KnownClients {
         }
         self.known.insert(client.clone(), KnownClient::default());
         self.by_age.push_back(client.clone());
-        if self.by_age.len() > MAX_CLIENTS
+        if self.by_age.len() > MAX_KNOWN_CLIENTS
             && let Some(oldest) = self.by_age.pop_front()
         {
             self.known.remove(&oldest);
@@ -204,7 +202,7 @@ mod tests {
     #[test]
     fn oldest_client_is_evicted_first() {
         let mut clients = KnownClients::default();
-        for number in 0..=MAX_CLIENTS {
+        for number in 0..=MAX_KNOWN_CLIENTS {
             clients.remember(&ClientId::new(&number.to_string()));
         }
         assert!(!clients.knows(&ClientId::new("0")));

@@ -1,6 +1,6 @@
 //! The state of every channel, the sequence of actions, and the subscribers.
 //!
-//! Assigning a sequence number, reducing, encoding and queueing to every subscriber is
+//! Assigning a sequence number, encoding, reducing and queueing to every subscriber is
 //! one critical section. So is taking a snapshot, registering the subscriber and queueing
 //! the response. All methods are synchronous and short; the lock is never held while
 //! waiting.
@@ -267,14 +267,19 @@ impl StateStore {
     /// same address is a new one: clients that knew the old one receive a snapshot.
     pub fn remove(&self, channels: &[ChannelUri]) {
         let mut inner = self.lock();
-        inner.clients.forget_channels(channels);
+        inner.forget_marks(channels);
         for uri in channels {
             inner.remove_channel(uri);
             for attached in inner.connections.values_mut() {
-                attached.marks.remove(uri);
                 attached.windows.remove(uri);
             }
         }
+    }
+
+    /// Makes clients that resume receive snapshots, because the state of these channels
+    /// changed without an action while they were not in memory.
+    pub(crate) fn require_snapshots(&self, channels: &[ChannelUri]) {
+        self.lock().forget_marks(channels);
     }
 
     /// Removes channels whose state is lost and closes the connections of their
@@ -352,6 +357,16 @@ impl StateStore {
 }
 
 impl StoreInner {
+    /// Forgets which snapshots of these channels the clients have.
+    fn forget_marks(&mut self, channels: &[ChannelUri]) {
+        self.clients.forget_channels(channels);
+        for attached in self.connections.values_mut() {
+            for channel in channels {
+                attached.marks.remove(channel);
+            }
+        }
+    }
+
     fn remove_channel(&mut self, uri: &ChannelUri) {
         if let Some(channel) = self.channels.remove(uri) {
             self.observers.removed(uri, channel.state.kind());

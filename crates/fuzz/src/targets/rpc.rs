@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ahp_types::state::{AgentCapabilities, AgentInfo, MultipleChatsCapability};
 use innkeeper_core::agent::{
-    AgentCommand, AgentEvent, AgentFeatures, AgentLink, AgentOffer, AgentProvider, BoxFuture,
+    AgentCommand, AgentConnection, AgentEvent, AgentFeatures, AgentOffer, AgentProvider, BoxFuture,
     COMMAND_CAPACITY, EVENT_CAPACITY, History, OpenAgent, OpenError, TurnOutcome, plain_info,
 };
 use innkeeper_core::clock::SystemClock;
@@ -212,14 +212,14 @@ impl AgentProvider for InstantAgent {
         watch::channel(AgentOffer { features: AgentFeatures::ALL, ..AgentOffer::new(info) }).1
     }
 
-    fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+    fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentConnection, OpenError>> {
         Box::pin(async {
             let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
             let (reports, events) = mpsc::channel(EVENT_CAPACITY);
             let close = CancellationToken::new();
             #[expect(clippy::disallowed_methods, reason = "the task ends with the runtime of this input")]
             tokio::spawn(work(orders, reports, close.clone()));
-            Ok(AgentLink { commands, events, close })
+            Ok(AgentConnection { commands, events, close })
         })
     }
 }

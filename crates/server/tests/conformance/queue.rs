@@ -1,7 +1,7 @@
 //! Pending messages: the queue and the steering message.
 
 use ahp_types::state::ChatState;
-use innkeeper_core::agent::{AgentCommand, Unsent};
+use innkeeper_core::agent::{AgentCommand, TurnMessage};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, cancelled, message, pending, started};
@@ -233,7 +233,7 @@ async fn steering_message_waits_until_the_agent_is_open() {
         assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { id, .. } if id == "s2"));
         assert_eq!(player.waiting_command(), None);
         if !last {
-            player.crash_before(Unsent { turn, message }).await.unwrap();
+            player.crash_before(TurnMessage { turn, message }).await.unwrap();
             player = scene.host.stage().player().await.unwrap();
         }
     }

@@ -2,11 +2,15 @@
 //! configuration, customizations.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use innkeeper_core::agent::{AgentCommand, AgentEvent, ClientTool, McpServerRequest};
+use innkeeper_core::agent::{AgentCommand, AgentEvent, AgentFeatures, ClientTool, McpServerRequest};
+use innkeeper_core_fakes::{MemoryStorage, Stage, StageTraits};
+use innkeeper_testkit::{CameBack, Observer};
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, message, pending, started};
+use crate::scene::{DIRECTORY, Scene, message, pending, started};
+use crate::stage_host::{StageHost, StageOptions};
 
 const ROOT: &str = "ahp-root://";
 
@@ -216,6 +220,39 @@ async fn agent_is_opened_with_the_current_configuration() {
     let request = &scene.host.stage().openings()[0];
     assert_eq!(request.config["mode"], "bold");
     assert_eq!(request.working_directories, [PathBuf::from("/w")]);
+}
+
+#[tokio::test]
+async fn resuming_client_receives_a_schema_that_changed_between_hosts() {
+    const SESSION: &str = "scripted:/1";
+    let options = StageOptions { storage: Arc::new(MemoryStorage::new()), ..StageOptions::default() };
+    let mut host = StageHost::start(options.clone()).await.unwrap();
+    let mut alice = host.observer("alice").await.unwrap();
+    alice.create(SESSION, &[DIRECTORY]).await.unwrap();
+    alice.open_session(SESSION).await.unwrap();
+    let features = AgentFeatures { live_config: false, ..StageTraits::default().features };
+    let upgraded = Stage::new(StageTraits { features, ..StageTraits::default() });
+    // The second host stores the changed schema, so the third one sends no snapshots.
+    for (stage, came_back) in [
+        (options.stage.clone(), CameBack::Replay),
+        (upgraded.clone(), CameBack::Snapshots),
+        (upgraded, CameBack::Replay),
+    ] {
+        host.stop().await;
+        host = StageHost::start(StageOptions { stage, ..options.clone() }).await.unwrap();
+        alice.reconnect(host.address(), "alice").await.unwrap();
+        let mut judge = host.observer("judge").await.unwrap();
+        judge.subscribe(SESSION).await.unwrap();
+        let config = |client: &Observer| client.session(SESSION).unwrap().config.clone();
+        assert_eq!(config(&alice), config(&judge));
+        assert_eq!(alice.came_back, Some(came_back));
+        // An action after the snapshots shows the next host that they arrived.
+        let title = format!("after {came_back:?}");
+        alice.dispatch(SESSION, rename(&title)).await.unwrap();
+        let is_renamed =
+            |alice: &Observer| alice.session(SESSION).is_ok_and(|session| session.title == title);
+        alice.until("the new title", is_renamed).await.unwrap();
+    }
 }
 
 fn activated(client: &str, tools: &[&str]) -> Value {

@@ -83,7 +83,7 @@ impl StageHost {
         self.server.stop_accepting();
         self.host.shutdown().await;
         self.server.drain().await;
-        self.host.finish().await;
+        self.host.record_clean_shutdown().await;
     }
 
     /// The scripted agent provider.

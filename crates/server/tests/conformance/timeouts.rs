@@ -116,7 +116,7 @@ async fn active_client_is_removed_if_it_does_not_reconnect_after_a_restart() {
     player.prompt().await.unwrap();
     let ((), left) = tokio::join!(host.shutdown(), player.leave_when_told());
     left.unwrap();
-    host.finish().await;
+    host.record_clean_shutdown().await;
 
     let host = start(&stage, &storage).await;
     let connection = host.store().attach(Arc::new(Outbox::default()));
@@ -164,7 +164,7 @@ async fn reconnected_client_stays_active_only_in_subscribed_sessions() {
         host.dispatch(session.clone(), activated(client), origin).await;
     }
     host.shutdown().await;
-    host.finish().await;
+    host.record_clean_shutdown().await;
 
     let host = start(&stage, &storage).await;
     connected(&host, "c1");
@@ -292,7 +292,7 @@ async fn unused_session_is_removed_after_a_restart() {
     let host = start(&stage, &storage).await;
     let session = unused_session(&host).await;
     host.shutdown().await;
-    host.finish().await;
+    host.record_clean_shutdown().await;
     assert!(is_stored(&storage, &session).await);
 
     let host = start(&stage, &storage).await;

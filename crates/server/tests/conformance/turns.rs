@@ -455,7 +455,7 @@ async fn activity_is_cleared_when_its_turn_ends() {
 #[tokio::test]
 async fn unread_prompt_is_sent_to_the_next_agent() {
     let (mut scene, player) = Scene::in_turn("t1").await;
-    let unsent = innkeeper_core::agent::Unsent {
+    let unsent = innkeeper_core::agent::TurnMessage {
         turn: TurnId::new("t1"),
         message: serde_json::from_value(message("list files")).unwrap(),
     };

@@ -1,4 +1,4 @@
-//! Maps the runtime's messages to events for the session.
+//! Assigns the runtime's messages to turns and sends the mapped actions to the session.
 
 use ahp_types::state::{Message as UserInput, MessageKind, MessageOrigin};
 use innkeeper_claude::Message;

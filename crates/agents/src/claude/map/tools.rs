@@ -23,6 +23,83 @@ use super::text;
 /// Maximum length in characters of the command or path in a call's message.
 const SUMMARY_LENGTH: usize = 80;
 
+/// How the calls of a tool are shown.
+#[derive(Clone, Copy)]
+struct ToolDescription {
+    names: &'static [&'static str],
+    /// Name for users; `None` for the tool's own name.
+    display_name: Option<&'static str>,
+    /// Hint for VS Code on how to render a call.
+    kind: Option<&'static str>,
+    /// The input fields that best describe a call, by preference.
+    describing_fields: &'static [&'static str],
+    /// The verb of a completed call, before the describing field.
+    past_tense: Option<&'static str>,
+    /// The input field that is displayed instead of the whole input.
+    shown_field: Option<&'static str>,
+}
+
+/// The description of a tool that is not in [`TOOLS`].
+const OTHER: ToolDescription = ToolDescription {
+    names: &[],
+    display_name: None,
+    kind: None,
+    describing_fields: &["file_path", "notebook_path", "path"],
+    past_tense: None,
+    shown_field: None,
+};
+
+/// The tools with a description of their own. Each name occurs once.
+const TOOLS: &[ToolDescription] = &[
+    ToolDescription {
+        names: &["Bash"],
+        display_name: Some("Run command"),
+        kind: Some("terminal"),
+        describing_fields: &["command"],
+        past_tense: Some("Ran"),
+        shown_field: Some("command"),
+    },
+    ToolDescription { names: &["BashOutput", "KillBash"], kind: Some("terminal"), ..OTHER },
+    ToolDescription {
+        names: &["Read"],
+        display_name: Some("Read file"),
+        kind: Some("read"),
+        past_tense: Some("Read"),
+        ..OTHER
+    },
+    ToolDescription { names: &["NotebookRead"], kind: Some("read"), ..OTHER },
+    ToolDescription {
+        names: &["Write"],
+        display_name: Some("Write file"),
+        past_tense: Some("Wrote"),
+        ..OTHER
+    },
+    ToolDescription {
+        names: &["Edit", "MultiEdit"],
+        display_name: Some("Edit file"),
+        past_tense: Some("Edited"),
+        ..OTHER
+    },
+    ToolDescription {
+        names: &["Glob", "Grep"],
+        kind: Some("search"),
+        describing_fields: &["pattern"],
+        ..OTHER
+    },
+    ToolDescription { names: &["WebFetch"], describing_fields: &["url"], ..OTHER },
+    ToolDescription {
+        names: &["Task", "Agent"],
+        display_name: Some("Delegate"),
+        kind: Some("subagent"),
+        describing_fields: &["description"],
+        ..OTHER
+    },
+];
+
+fn description(name: &str) -> &'static ToolDescription {
+    TOOLS.iter().find(|tool| tool.names.contains(&name)).unwrap_or(&OTHER)
+}
+
 /// Tool calls that are not complete yet.
 #[derive(Debug, Default)]
 pub(super) struct ToolCalls {
@@ -132,9 +209,11 @@ impl ToolCalls {
         Some(StateAction::ChatToolCallStart(ChatToolCallStartAction {
             turn_id: turn.as_str().to_owned(),
             tool_call_id: id.to_owned(),
-            meta: tool_kind(name).map(|kind| JsonObject::from_iter([("toolKind".to_owned(), json!(kind))])),
+            meta: description(name)
+                .kind
+                .map(|kind| JsonObject::from_iter([("toolKind".to_owned(), json!(kind))])),
             tool_name: name.to_owned(),
-            display_name: display_name(name),
+            display_name: display_name(name).to_owned(),
             intention: None,
             contributor: None,
         }))
@@ -161,42 +240,14 @@ impl ToolCalls {
     }
 }
 
-fn display_name(name: &str) -> String {
-    match name {
-        "Bash" => "Run command".to_owned(),
-        "Read" => "Read file".to_owned(),
-        "Write" => "Write file".to_owned(),
-        "Edit" | "MultiEdit" => "Edit file".to_owned(),
-        "Task" | "Agent" => "Delegate".to_owned(),
-        other => other.to_owned(),
-    }
-}
-
-/// Hint for VS Code on how to render a call.
-fn tool_kind(name: &str) -> Option<&'static str> {
-    match name {
-        "Bash" | "BashOutput" | "KillBash" => Some("terminal"),
-        "Read" | "NotebookRead" => Some("read"),
-        "Glob" | "Grep" => Some("search"),
-        "Task" | "Agent" => Some("subagent"),
-        _ => None,
-    }
-}
-
-/// The input fields that best describe a call, by preference.
-fn describing_fields(name: &str) -> &'static [&'static str] {
-    match name {
-        "Bash" => &["command"],
-        "Glob" | "Grep" => &["pattern"],
-        "WebFetch" => &["url"],
-        "Task" | "Agent" => &["description"],
-        _ => &["file_path", "notebook_path", "path"],
-    }
+fn display_name(name: &str) -> &str {
+    description(name).display_name.unwrap_or(name)
 }
 
 fn describing_value(call: &OpenToolCall) -> Option<String> {
     let input: Value = serde_json::from_str(&call.input).ok()?;
-    let value = describing_fields(&call.name).iter().find_map(|field| input.get(field)?.as_str())?;
+    let fields = description(&call.name).describing_fields;
+    let value = fields.iter().find_map(|field| input.get(field)?.as_str())?;
     let line = value.lines().next().unwrap_or_default();
     if line.chars().count() <= SUMMARY_LENGTH {
         return Some(line.to_owned());
@@ -205,32 +256,26 @@ fn describing_value(call: &OpenToolCall) -> Option<String> {
 }
 
 fn invocation(call: &OpenToolCall) -> String {
-    match describing_value(call) {
-        Some(value) => format!("{}: {value}", display_name(&call.name)),
-        None => display_name(&call.name),
-    }
+    let name = display_name(&call.name);
+    describing_value(call).map_or_else(|| name.to_owned(), |value| format!("{name}: {value}"))
 }
 
 fn past_tense(call: &OpenToolCall) -> String {
-    match (call.name.as_str(), describing_value(call)) {
-        ("Bash", Some(command)) => format!("Ran {command}"),
-        ("Read", Some(path)) => format!("Read {path}"),
-        ("Write", Some(path)) => format!("Wrote {path}"),
-        ("Edit" | "MultiEdit", Some(path)) => format!("Edited {path}"),
-        (_, Some(value)) => format!("{}: {value}", display_name(&call.name)),
-        (_, None) => format!("{} finished", display_name(&call.name)),
+    let name = display_name(&call.name);
+    match (description(&call.name).past_tense, describing_value(call)) {
+        (Some(verb), Some(value)) => format!("{verb} {value}"),
+        (None, Some(value)) => format!("{name}: {value}"),
+        (_, None) => format!("{name} finished"),
     }
 }
 
-/// The input to display: the command of a shell call, otherwise the JSON.
+/// The input to display: one field of it or the JSON.
 fn shown_input(call: &OpenToolCall) -> String {
-    if call.name == "Bash"
-        && let Ok(input) = serde_json::from_str::<Value>(&call.input)
-        && let Some(command) = input.get("command").and_then(Value::as_str)
-    {
-        return command.to_owned();
-    }
-    call.input.clone()
+    let field = || {
+        let input: Value = serde_json::from_str(&call.input).ok()?;
+        Some(input.get(description(&call.name).shown_field?)?.as_str()?.to_owned())
+    };
+    field().unwrap_or_else(|| call.input.clone())
 }
 
 /// Removes what the runtime adds to a result for the model only: the markup of its
@@ -249,3 +294,7 @@ fn result_text(content: Option<&MessageContent>) -> String {
         Some(MessageContent::Blocks(blocks)) => text::joined(blocks).unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+#[path = "tools_tests.rs"]
+mod tests;

@@ -14,7 +14,7 @@ use super::{
     names, queue, settings,
 };
 use crate::action::{AgentRule, meaning, turn_of};
-use crate::agent::{AgentEvent, History, TurnOutcome, Unsent};
+use crate::agent::{AgentEvent, History, TurnMessage, TurnOutcome};
 use crate::channel::ChannelKind;
 use crate::ids::TurnId;
 
@@ -108,19 +108,19 @@ fn turn_started(agent: &AgentState, view: DecisionView<'_>, turn: TurnId, messag
         return Decision::default();
     }
     if turns::running(view).is_some() {
-        return Decision { folded: Some(Some(Unsent { turn, message })), ..Decision::default() };
+        return Decision { folded: Some(Some(TurnMessage { turn, message })), ..Decision::default() };
     }
     if view.turns.iter().any(|known| known.id == turn.as_str()) {
         tracing::error!(%turn, "dropping agent turn with a duplicate id");
         return Decision::default();
     }
     let mut decision = Decision { reopened: Some(false), ..Decision::default() };
-    decision.actions.push((ActionTarget::Chat, own_turn(view, Unsent { turn, message })));
+    decision.actions.push((ActionTarget::Chat, own_turn(view, TurnMessage { turn, message })));
     decision
 }
 
 /// The action that starts an agent's own turn.
-fn own_turn(view: DecisionView<'_>, own: Unsent) -> StateAction {
+fn own_turn(view: DecisionView<'_>, own: TurnMessage) -> StateAction {
     StateAction::ChatTurnStarted(ChatTurnStartedAction {
         turn_id: own.turn.as_str().to_owned(),
         started_at: view.time.to_owned(),
@@ -167,7 +167,7 @@ fn closed(
     agent: &AgentState,
     view: DecisionView<'_>,
     history: History,
-    unsent: Option<Box<Unsent>>,
+    unsent: Option<Box<TurnMessage>>,
 ) -> Decision {
     let actions = clear_agent_state(view);
     if matches!(agent.phase, Phase::Closing(_)) {

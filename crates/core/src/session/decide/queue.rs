@@ -177,7 +177,8 @@ impl QueueEffect {
 }
 
 /// Whether the queue of a stored chat is held. After a completed turn messages remain in the
-/// queue only if it was held, since the host starts them otherwise.
+/// queue only if it was held, since the host starts them otherwise. So the queue of a chat
+/// with turns never continues after a restart without a client.
 pub(in crate::session) fn holds_queue(chat: &ChatState) -> bool {
     let waits = chat.queued_messages.is_some() || chat.steering_message.is_some();
     let held = |last: &Turn| waits || last.state == TurnState::Cancelled || turns::is_resumable(last);

@@ -10,7 +10,7 @@ use ahp_types::state::{
 
 use super::children::is_child;
 use super::{ActionTarget, AgentState, CLOSING, Decision, DecisionView, Effect, Phase, names, reject, times};
-use crate::agent::{AgentCommand, History, TurnOutcome, Unsent};
+use crate::agent::{AgentCommand, History, TurnMessage, TurnOutcome};
 use crate::ids::TurnId;
 use crate::session::amend::has_too_many_chats;
 use crate::session::record::record_of;
@@ -43,7 +43,7 @@ pub(super) fn started(
     if let Some(reason) = times::rejection_reason(&started.started_at, view.time) {
         return reject(&format!("invalid startedAt: {reason}"));
     }
-    let prompt = Unsent { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
+    let prompt = TurnMessage { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
     send(agent, view, prompt)
 }
 
@@ -56,7 +56,7 @@ pub(super) fn start(
     queued_message_id: Option<String>,
 ) -> Decision {
     let turn_id = new_turn_id(view, name);
-    let prompt = Unsent { turn: TurnId::new(&turn_id), message: message.clone() };
+    let prompt = TurnMessage { turn: TurnId::new(&turn_id), message: message.clone() };
     let mut decision = send(agent, view, prompt);
     let started_at = view.time.to_owned();
     let started = ChatTurnStartedAction { turn_id, started_at, message, queued_message_id, meta: None };
@@ -88,7 +88,7 @@ pub(super) fn rejection_reason(view: DecisionView<'_>, message: &Message) -> Opt
 
 /// Sends a message to the agent, opening the agent if necessary, and derives the session
 /// title from the first message.
-pub(super) fn send(agent: &AgentState, view: DecisionView<'_>, prompt: Unsent) -> Decision {
+pub(super) fn send(agent: &AgentState, view: DecisionView<'_>, prompt: TurnMessage) -> Decision {
     let mut decision = Decision::default();
     if view.session.title.is_empty() {
         let title = title_from(&prompt.message.text);
@@ -182,7 +182,8 @@ pub(super) fn resumed(agent: &AgentState, view: DecisionView<'_>, turn: &str) ->
     if is_child(view.chat) {
         return reject(NOT_IN_CHILD);
     }
-    let mut decision = send(agent, view, Unsent { turn: TurnId::new(turn), message: last.message.clone() });
+    let mut decision =
+        send(agent, view, TurnMessage { turn: TurnId::new(turn), message: last.message.clone() });
     decision.reopened = Some(true);
     decision
 }

@@ -9,7 +9,7 @@ use crate::storage::{Change, StorageError};
 impl Publisher {
     /// Waits until the journal has something to do. Cancel-safe.
     pub(in crate::session) async fn next_wake(&mut self) -> JournalWake {
-        self.journal.next().await
+        self.journal.wait().await
     }
 
     /// Handles a wake-up of the journal.

@@ -7,11 +7,7 @@ use std::collections::VecDeque;
 use super::super::frame::Origin;
 use super::mark::DispatchMark;
 use crate::ids::{ConnectionId, ServerSeq};
-use crate::storage::StoredDispatch;
-
-/// Number of recorded dispatches per client: more than a client can make without
-/// receiving a response.
-const MAX_HANDLED: usize = 256;
+use crate::storage::{MAX_HANDLED_DISPATCHES, StoredDispatch};
 
 /// Stands for the client's connections to an earlier host process.
 pub(in crate::state) const BEFORE_THIS_HOST: ConnectionId = ConnectionId(0);
@@ -132,7 +128,7 @@ impl Dispatches {
             repeated_over: None,
             progress: DispatchProgress::UnderWay,
         });
-        if self.0.len() > MAX_HANDLED {
+        if self.0.len() > MAX_HANDLED_DISPATCHES {
             self.0.pop_front();
         }
         DispatchClaim::New

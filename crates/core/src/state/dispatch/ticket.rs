@@ -11,7 +11,7 @@ use crate::channel::ChannelUri;
 
 /// The right to handle a dispatch. A repetition of the dispatch waits until the ticket is
 /// delivered or dropped. Dropping it before the dispatch was answered means that the dispatch
-/// was not delivered: a repetition is then handled as new.
+/// was not handled: a repetition is then handled as new.
 #[derive(Debug)]
 pub(crate) struct DispatchTicket {
     store: Arc<StateStore>,

@@ -28,9 +28,9 @@ pub enum CommitError {
 }
 
 impl StateStore {
-    /// Publishes an action: assigns a number, reduces, encodes, and queues it to every
-    /// subscriber and to the connection that dispatched it, even if that one is not
-    /// subscribed.
+    /// Publishes an action: assigns a number, encodes the envelope, reduces, and queues the
+    /// envelope to every subscriber and to the connection that dispatched the action, even
+    /// if that one is not subscribed.
     pub fn commit(
         &self,
         channel: &ChannelUri,

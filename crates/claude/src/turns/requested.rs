@@ -1,4 +1,4 @@
-//! The turn that the host asked for: its messages and what became of each.
+//! The turn that the host requested: its messages and the state of each.
 //!
 //! Owns the state of one turn from the first written message to its end. Does not know about turns that the
 //! runtime starts by itself, nor about the order of turns.
@@ -11,7 +11,7 @@ use crate::wire::message::ResultMessage;
 
 /// A turn with messages that were written to the runtime.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestedTurn {
     pub(super) key: TurnKey,
     messages: Vec<Written>,
     pub(super) owner: Owner,
@@ -82,7 +82,7 @@ impl State {
     }
 }
 
-impl Asked {
+impl RequestedTurn {
     pub(super) fn new(key: TurnKey, uuid: Uuid, kind: PromptKind) -> Self {
         let opening = Written::new(uuid, TurnOrigin::User, kind);
         Self { key, messages: vec![opening], owner: Owner::Waits, unproven: Unproven::None, last: None }
