@@ -72,6 +72,9 @@ export function inspectPage() {
   );
   const ATTRIBUTES =
     /^(class|href|target|rel|type|align|start|checked|disabled|tabindex|data-turn|data-tool-status|role|open|aria-[a-z]+)$/;
+  /** What the page's own forms have in addition. Rendered Markdown must not have it. */
+  const FORM_TAGS = new Set(['form', 'fieldset', 'legend', 'label', 'textarea']);
+  const FORM_ATTRIBUTES = /^(id|name|for|value|placeholder|rows|step|autocomplete|data-response)$/;
   /** Classes inside of rendered Markdown; others would let an answer imitate the page. */
   const MARKDOWN_CLASS = /^(code|code-head|copy|table)$/;
   const complaints = [...globalThis.fuzzProbe.violations];
@@ -86,9 +89,9 @@ export function inspectPage() {
     const inMarkdown = element.parentElement.closest('.block, .fold-preview') !== null;
     if (!inMarkdown && element.closest('svg')) continue;
     const tag = element.tagName.toLowerCase();
-    if (!TAGS.has(tag)) complaints.push(`element ${tag}`);
+    if (!TAGS.has(tag) && (inMarkdown || !FORM_TAGS.has(tag))) complaints.push(`element ${tag}`);
     for (const name of element.getAttributeNames()) {
-      if (!ATTRIBUTES.test(name)) complaints.push(`attribute ${name} of ${tag}`);
+      if (!ATTRIBUTES.test(name) && (inMarkdown || !FORM_ATTRIBUTES.test(name))) complaints.push(`attribute ${name} of ${tag}`);
     }
     if (tag === 'a' && !/^(https?:|mailto:)/i.test(element.getAttribute('href') ?? ''))
       complaints.push(`link to ${element.getAttribute('href')}`);
