@@ -275,7 +275,7 @@ impl Stored {
                 .filter(|session| session.row.is_none())
                 .map(|session| session.uri.clone())
                 .collect(),
-            unfinished: self
+            with_journal: self
                 .sessions
                 .iter()
                 .filter(|session| !session.journal.is_empty())

@@ -181,7 +181,7 @@ impl Host {
         let addresses = ChatAddresses::new(std::mem::take(&mut index.chats));
         let clean = index.clean;
         let to_recover: Vec<ChannelUri> =
-            index.unlisted.drain(..).chain(std::mem::take(&mut index.unfinished)).collect();
+            index.unlisted.drain(..).chain(std::mem::take(&mut index.with_journal)).collect();
         let host = Arc::new(Self {
             store: Arc::new(StateStore::restored(root, index)),
             storage: config.storage,

@@ -110,7 +110,7 @@ pub struct Index {
     pub unlisted: Vec<ChannelUri>,
     /// Sessions with a journal: they changed, and the last host did not shut down
     /// cleanly.
-    pub unfinished: Vec<ChannelUri>,
+    pub with_journal: Vec<ChannelUri>,
     /// Chats whose address cannot be derived from their session, with their sessions.
     pub chats: Vec<(ChannelUri, ChannelUri)>,
     /// The host-wide configuration.

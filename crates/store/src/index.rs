@@ -27,7 +27,7 @@ pub(crate) fn load(db: &Connection, mender: &Mender) -> Result<Index, StoreFailu
         seq: seq(db, mender)?,
         rows: rows(db, mender)?,
         unlisted: unlisted(db)?,
-        unfinished: unfinished(db)?,
+        with_journal: with_journal(db)?,
         chats: further_chats(db)?,
         root_config: root_config(db, mender)?,
         clients: clients(db, &mut marks)?,
@@ -117,7 +117,7 @@ fn unlisted(db: &Connection) -> rusqlite::Result<Vec<ChannelUri>> {
     select.query_map([], |row| channel(row, 0))?.collect()
 }
 
-fn unfinished(db: &Connection) -> rusqlite::Result<Vec<ChannelUri>> {
+fn with_journal(db: &Connection) -> rusqlite::Result<Vec<ChannelUri>> {
     let mut select = db
         .prepare("SELECT uri FROM session WHERE id IN (SELECT DISTINCT session FROM journal) ORDER BY uri")?;
     select.query_map([], |row| channel(row, 0))?.collect()

@@ -203,7 +203,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 fn comparable(mut index: Index) -> String {
     index.rows.sort_by(|one, other| one.session.cmp(&other.session));
     index.unlisted.sort();
-    index.unfinished.sort();
+    index.with_journal.sort();
     index.chats.sort();
     format!("{index:#?}")
 }

@@ -195,7 +195,7 @@ impl ClaudeDriver {
             // of the session, then timers, then messages of the runtime.
             biased;
             () = self.close.cancelled() => Err(End::Stop),
-            (purpose, answer) = self.requests.next() => self.answered(purpose, answer),
+            (purpose, answer) = self.requests.next() => self.request_completed(purpose, answer),
             command = self.commands.recv() => match command {
                 Some(command) => {
                     self.take(command);
@@ -328,7 +328,11 @@ impl ClaudeDriver {
         Ok(())
     }
 
-    fn answered(&mut self, purpose: RequestPurpose, answer: Result<(), RequestError>) -> Result<(), End> {
+    fn request_completed(
+        &mut self,
+        purpose: RequestPurpose,
+        answer: Result<(), RequestError>,
+    ) -> Result<(), End> {
         match (purpose, answer) {
             (RequestPurpose::Interrupt, answer) => {
                 if let Err(error) = answer {
@@ -356,7 +360,7 @@ impl ClaudeDriver {
         match event {
             RuntimeEvent::Message(message) => self.message(&message),
             RuntimeEvent::Request { id, request } => {
-                self.answer(&id, &request);
+                self.respond_to(&id, &request);
                 Ok(())
             }
             RuntimeEvent::RequestCancelled { .. } => Ok(()),
@@ -365,7 +369,7 @@ impl ClaudeDriver {
     }
 
     /// Responds to a request of the runtime. Requests cannot be forwarded to a user yet.
-    fn answer(&self, id: &str, request: &IncomingRequest) {
+    fn respond_to(&self, id: &str, request: &IncomingRequest) {
         let answer: Result<Value, String> = match request {
             IncomingRequest::CanUseTool(ask) => {
                 tracing::info!(tool = ask.tool_name.as_deref(), "denied a tool call that needs permission");

@@ -36,7 +36,7 @@ impl Host {
         self.load_or_log(&chats_to_pin(message_in(dispatch.action.typed()))).await;
         match self.deliver(Box::new(dispatch)).await {
             Ok(()) => {}
-            // The protocol ignores it: a rejection is an envelope on a channel, which does not exist.
+            // Not rejected: the protocol says to ignore actions for unknown channels.
             Err(Undelivered::UnknownChannel(channel)) => {
                 tracing::debug!(%channel, "ignoring action for unknown channel");
             }

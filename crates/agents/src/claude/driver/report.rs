@@ -19,14 +19,14 @@ pub(super) struct Current {
     /// The session's turn id.
     pub(super) turn: TurnId,
     /// Id of the model's last message in the turn.
-    answer: Option<String>,
+    last_message: Option<String>,
     /// Whether the first message of the turn was mapped.
     begun: bool,
 }
 
 impl Current {
     pub(super) fn new(key: TurnKey, turn: TurnId) -> Self {
-        Self { key, turn, answer: None, begun: false }
+        Self { key, turn, last_message: None, begun: false }
     }
 }
 
@@ -92,7 +92,7 @@ impl ClaudeDriver {
 
     /// Reports the id of the model's last message in the turn, if there is one.
     pub(super) fn link_answer(&mut self, current: Current) {
-        let Current { turn, answer: Some(answer), .. } = current else { return };
+        let Current { turn, last_message: Some(answer), .. } = current else { return };
         let link = MessageLink::Answer(answer);
         // A closed session does not need the link.
         self.events.push(AgentEvent::MessageLinked { turn, link }).ok();
@@ -125,7 +125,7 @@ impl ClaudeDriver {
         if let Message::Assistant(assistant) = message
             && assistant.parent_tool_use_id.is_none()
         {
-            current.answer = assistant.uuid.clone().or_else(|| current.answer.take());
+            current.last_message = assistant.uuid.clone().or_else(|| current.last_message.take());
         }
         for action in self.mapper.map(&current.turn, message) {
             self.events.push(AgentEvent::Action(Box::new(action)))?;
