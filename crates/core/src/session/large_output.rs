@@ -158,43 +158,34 @@ impl OutputLimiter {
         self.turn_size += room + 2 * PART_OVERHEAD;
     }
 
-    fn limit_part(&mut self, mut action: ChatResponsePartAction, limited: &mut LimitedOutput) {
+    fn limit_part(&mut self, action: ChatResponsePartAction, limited: &mut LimitedOutput) {
         self.turn_size += PART_OVERHEAD;
-        let turn = action.turn_id.clone();
-        let (name, content) = match &mut action.part {
-            ResponsePart::Markdown(part) => {
-                (TextName::new(&turn, &part.id, TextKind::Markdown), std::mem::take(&mut part.content))
+        let ChatResponsePartAction { turn_id, mut part, meta } = action;
+        let text = match &mut part {
+            ResponsePart::Markdown(part) => Some((TextKind::Markdown, &part.id, &mut part.content)),
+            ResponsePart::Reasoning(part) => Some((TextKind::Reasoning, &part.id, &mut part.content)),
+            ResponsePart::SystemNotification(part) => {
+                shorten_message(&mut part.content);
+                None
             }
-            ResponsePart::Reasoning(part) => {
-                (TextName::new(&turn, &part.id, TextKind::Reasoning), std::mem::take(&mut part.content))
+            ResponsePart::Error(part) => {
+                shorten_error(&mut part.error);
+                None
             }
-            other => {
-                match other {
-                    ResponsePart::SystemNotification(part) => shorten_message(&mut part.content),
-                    ResponsePart::Error(part) => shorten_error(&mut part.error),
-                    ResponsePart::Markdown(_)
-                    | ResponsePart::Reasoning(_)
-                    | ResponsePart::ContentRef(_)
-                    | ResponsePart::ToolCall(_)
-                    | ResponsePart::InputRequest(_)
-                    | ResponsePart::Unknown(_) => {}
-                }
-                limited.actions.push(StateAction::ChatResponsePart(action));
-                return;
-            }
+            ResponsePart::ContentRef(_)
+            | ResponsePart::ToolCall(_)
+            | ResponsePart::InputRequest(_)
+            | ResponsePart::Unknown(_) => None,
         };
-        let publish = |kept: String| {
-            match &mut action.part {
-                ResponsePart::Markdown(part) => part.content = kept,
-                ResponsePart::Reasoning(part) => part.content = kept,
-                ResponsePart::ContentRef(_)
-                | ResponsePart::ToolCall(_)
-                | ResponsePart::SystemNotification(_)
-                | ResponsePart::InputRequest(_)
-                | ResponsePart::Error(_)
-                | ResponsePart::Unknown(_) => {}
-            }
-            StateAction::ChatResponsePart(action)
+        let Some((kind, id, content)) = text else {
+            let action = ChatResponsePartAction { turn_id, part, meta };
+            limited.actions.push(StateAction::ChatResponsePart(action));
+            return;
+        };
+        let (name, content) = (TextName::new(&turn_id, id, kind), std::mem::take(content));
+        let part = |content| kind.part(id.clone(), content);
+        let publish = |content| {
+            StateAction::ChatResponsePart(ChatResponsePartAction { part: part(content), turn_id, meta })
         };
         self.limit_text(name, content, publish, limited);
     }
@@ -240,7 +231,7 @@ impl OutputLimiter {
     }
 }
 
-/// Whether an action adds a part, after which no text can be appended to earlier parts.
+/// Whether an action adds a part, which ends the text before it.
 fn adds_part(action: &StateAction) -> bool {
     matches!(
         action,

@@ -182,8 +182,7 @@ async fn resumed_turn_counts_its_earlier_output() {
     let chat = room.chat.clone();
     let mut player = room.begin(&chat, "t1").await;
     for number in 0..33 {
-        let part =
-            json!({"kind": "markdown", "id": format!("p{number}"), "content": mib(number)[..256 * 1024]});
+        let part = json!({"kind": "markdown", "id": format!("p{number}"), "content": "x".repeat(256 * 1024)});
         player.act(json!({"type": "chat/responsePart", "turnId": "t1", "part": part})).await.unwrap();
     }
     let info = serde_json::from_value(json!({"errorType": "e", "message": "m"})).unwrap();

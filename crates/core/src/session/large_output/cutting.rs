@@ -93,9 +93,9 @@ mod tests {
             let (start, end) = (head(&text, room), tail(&text, room));
             prop_assert!(text.starts_with(start) && text.ends_with(end));
             prop_assert!(json_size(start) <= room && json_size(end) <= room);
-            let next = text[start.len()..].chars().next();
+            let next = text.strip_prefix(start).unwrap().chars().next();
             prop_assert!(next.is_none_or(|next| json_size(start) + char_size(next) > room));
-            let before = text[..text.len() - end.len()].chars().next_back();
+            let before = text.strip_suffix(end).unwrap().chars().next_back();
             prop_assert!(before.is_none_or(|before| json_size(end) + char_size(before) > room));
         }
     }

@@ -19,6 +19,23 @@ pub(super) enum TextKind {
     Reasoning,
 }
 
+impl TextKind {
+    /// A part with text of this kind.
+    pub(super) fn part(self, id: String, content: String) -> ResponsePart {
+        match self {
+            Self::Markdown => ResponsePart::Markdown(MarkdownResponsePart { id, content }),
+            Self::Reasoning => ResponsePart::Reasoning(ReasoningResponsePart { id, content }),
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Markdown => "text/markdown",
+            Self::Reasoning => "text/plain",
+        }
+    }
+}
+
 /// Names a text of a chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TextName {
@@ -102,18 +119,12 @@ impl MovedText {
         let id = format!("end-{}", new_id());
         let (bytes, end) = (self.bytes, tail(&self.end, room));
         let content = format!("[{bytes} bytes of this text are stored separately. They end with:]\n\n{end}");
-        let part = match self.name.kind {
-            TextKind::Markdown => ResponsePart::Markdown(MarkdownResponsePart { id, content }),
-            TextKind::Reasoning => ResponsePart::Reasoning(ReasoningResponsePart { id, content }),
-        };
+        let part = self.name.kind.part(id, content);
         limited.actions.push(self.part(part));
     }
 
     fn publish(&self, body: Bytes, new_id: fn() -> OutputId, limited: &mut LimitedOutput) {
-        let content_type = match self.name.kind {
-            TextKind::Markdown => "text/markdown",
-            TextKind::Reasoning => "text/plain",
-        };
+        let content_type = self.name.kind.content_type();
         let piece = OutputPiece::new(new_id(), &self.name.turn, content_type, body);
         limited.actions.push(self.part(ResponsePart::ContentRef(ResourceResponsePart {
             uri: piece.id.uri(),

@@ -132,9 +132,10 @@ impl Reduction<'_> {
     fn reduce(&mut self, result: &mut ToolCallResult) {
         let (mut texts, mut others) = (Vec::new(), Vec::new());
         for content in result.content.take().unwrap_or_default() {
-            match content {
-                ToolResultContent::Text(text) => texts.push(text.text),
-                other => others.push(other),
+            if let ToolResultContent::Text(text) = content {
+                texts.push(text.text);
+            } else {
+                others.push(content);
             }
         }
         self.add_text(texts.join("\n"));
