@@ -49,18 +49,18 @@ pub struct ProjectSettings {
     pub entries: Vec<ProjectEntry>,
     /// Identifies the content of all files with entries.
     pub digest: String,
-    stamps: Vec<(PathBuf, Option<Stamp>)>,
+    stamps: Vec<(PathBuf, Option<SettingsStamp>)>,
 }
 
 /// The identity of a file's content, without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct SettingsStamp {
     inode: u64,
     size: u64,
     modified: (i64, i64),
 }
 
-impl Stamp {
+impl SettingsStamp {
     fn of(metadata: &Metadata) -> Self {
         let modified = (metadata.mtime(), metadata.mtime_nsec());
         Self { inode: metadata.ino(), size: metadata.size(), modified }
@@ -95,7 +95,7 @@ impl ProjectSettings {
 
     /// Whether a file may have changed since it was read. Does not read files.
     pub fn may_have_changed(&self) -> bool {
-        self.stamps.iter().any(|(path, stamp)| Stamp::read(path) != *stamp)
+        self.stamps.iter().any(|(path, stamp)| SettingsStamp::read(path) != *stamp)
     }
 }
 
@@ -124,7 +124,7 @@ impl Reader<'_> {
             return;
         }
         self.files_left -= 1;
-        let stamp = Stamp::read(path);
+        let stamp = SettingsStamp::read(path);
         self.found.stamps.push((path.to_owned(), stamp));
         let Some(stamp) = stamp else { return };
         let name = path.strip_prefix(self.root).unwrap_or(path).display().to_string();
@@ -139,7 +139,7 @@ impl Reader<'_> {
         self.add(entries(&name, &content), path, stamp, &content);
     }
 
-    fn add(&mut self, entries: Vec<ProjectEntry>, path: &Path, stamp: Stamp, content: &[u8]) {
+    fn add(&mut self, entries: Vec<ProjectEntry>, path: &Path, stamp: SettingsStamp, content: &[u8]) {
         if entries.is_empty() {
             return;
         }
@@ -161,7 +161,7 @@ impl Reader<'_> {
             return;
         }
         self.files_left -= 1;
-        self.found.stamps.push((folder.to_owned(), Stamp::read(folder)));
+        self.found.stamps.push((folder.to_owned(), SettingsStamp::read(folder)));
         let Ok(list) = std::fs::read_dir(folder) else { return };
         let mut paths: Vec<PathBuf> = list.flatten().map(|entry| entry.path()).take(MAX_FILES).collect();
         paths.sort();

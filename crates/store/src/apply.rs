@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::StoreFailure;
 use crate::output;
-use crate::removal::{self, Removal};
+use crate::removal::{self, RemovedScope};
 
 /// Number of new clients between two prunings, since pruning has to count all clients.
 const CLIENTS_BETWEEN_LOOKS: i64 = 64;
@@ -63,8 +63,8 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), StoreFailure
         Change::CopyOutput { from, to, turns } => Ok(output::copy(db, from, to, turns)?),
         Change::Journal { session, entries } => journal(db, session, entries),
         Change::TrimJournal { session, through } => trim_journal(db, session, *through),
-        Change::RemoveSession { session } => Ok(Removal::Session(session).apply(db)?),
-        Change::RemoveChat { chat } => Ok(Removal::Chat(chat).apply(db)?),
+        Change::RemoveSession { session } => Ok(RemovedScope::Session(session).apply(db)?),
+        Change::RemoveChat { chat } => Ok(RemovedScope::Chat(chat).apply(db)?),
         Change::PutClient { client, restarted } => put_client(db, client, *restarted),
         Change::Handled { client, mark } => handled(db, client, *mark),
         Change::Answered { client, mark, answer } => answered(db, client, *mark, *answer),

@@ -21,7 +21,7 @@ use crate::checksum;
 use crate::database::{ConnectionPurpose, StoreFiles, connect, remove_database};
 use crate::lock::private;
 use crate::mend::Mender;
-use crate::removal::Removal;
+use crate::removal::RemovedScope;
 use crate::restore;
 
 /// Maximum age of the newest backup, and minimum age of the older one when it is replaced.
@@ -235,7 +235,7 @@ pub(crate) struct PausedBackups<'a> {
 impl PausedBackups<'_> {
     /// Deletes from the backups what is deleted from the database. A backup from
     /// which it cannot be deleted is removed.
-    pub(crate) fn remove(&self, removals: &[Removal<'_>]) {
+    pub(crate) fn remove(&self, removals: &[RemovedScope<'_>]) {
         for path in self.backups.files.backups().iter().filter(|path| path.exists()) {
             let Err(error) = remove_from(path, removals) else { continue };
             tracing::warn!(%error, path = %path.display(), "removing a backup that cannot be changed");
@@ -268,7 +268,7 @@ impl PausedBackups<'_> {
     }
 }
 
-fn remove_from(backup: &Path, removals: &[Removal<'_>]) -> rusqlite::Result<()> {
+fn remove_from(backup: &Path, removals: &[RemovedScope<'_>]) -> rusqlite::Result<()> {
     let modified = fs::metadata(backup).and_then(|metadata| metadata.modified()).ok();
     let mut db = connect(backup, ConnectionPurpose::Remove)?;
     let transaction = db.transaction()?;

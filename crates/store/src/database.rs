@@ -157,7 +157,7 @@ pub(crate) fn connect(database: &Path, purpose: ConnectionPurpose) -> rusqlite::
 
 /// The state of the log after an attempt to empty it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogState {
+pub(crate) enum WalState {
     /// All of it is in the database, and the file is empty.
     Empty,
     /// Another connection reads from it.
@@ -165,11 +165,11 @@ pub(crate) enum LogState {
 }
 
 /// Copies the log to the database and empties it. Does not wait for other connections.
-pub(crate) fn truncate_log(db: &Connection) -> rusqlite::Result<LogState> {
+pub(crate) fn truncate_log(db: &Connection) -> rusqlite::Result<WalState> {
     db.busy_timeout(Duration::ZERO)?;
     let busy = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
     db.busy_timeout(BUSY)?;
-    Ok(if busy? { LogState::InUse } else { LogState::Empty })
+    Ok(if busy? { WalState::InUse } else { WalState::Empty })
 }
 
 /// Makes SQLite overwrite deleted content with zeros.

@@ -10,14 +10,14 @@ use rusqlite::Connection;
 
 /// A deletion after which the content must not remain in any file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Removal<'a> {
+pub(crate) enum RemovedScope<'a> {
     /// Deletes a session.
     Session(&'a ChannelUri),
     /// Deletes a chat.
     Chat(&'a ChannelUri),
 }
 
-impl<'a> Removal<'a> {
+impl<'a> RemovedScope<'a> {
     /// The deletion that a change requests, if any.
     pub(crate) fn of(change: &'a Change) -> Option<Self> {
         if let Change::RemoveSession { session } = change {

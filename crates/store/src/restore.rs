@@ -137,7 +137,7 @@ fn insert_missing(into: &Connection, table: &str, columns: &str) -> rusqlite::Re
 }
 
 /// How to find a session's changed records, find a copy in a backup, and replace them.
-struct Replacement {
+struct RecordRepair {
     /// Selects id, checksum and address of the changed records.
     changed: &'static str,
     /// Selects the covered columns of a record with this address and checksum.
@@ -146,22 +146,22 @@ struct Replacement {
     update: &'static str,
 }
 
-const REPLACEMENTS: [Replacement; 3] = [
-    Replacement {
+const REPLACEMENTS: [RecordRepair; 3] = [
+    RecordRepair {
         changed: "SELECT id, checksum, uri FROM session
                   WHERE uri = ?1 AND checksum <> record_checksum(created_at, state)",
         copy: "SELECT created_at, state FROM session WHERE uri = ?1 AND checksum = ?2
                AND checksum = record_checksum(created_at, state)",
         update: "UPDATE session SET created_at = ?2, state = ?3 WHERE id = ?1",
     },
-    Replacement {
+    RecordRepair {
         changed: "SELECT id, checksum, uri FROM chat WHERE session = ?1
                   AND checksum <> record_checksum(conversation, resumes, branch, rewind, state)",
         copy: "SELECT conversation, resumes, branch, rewind, state FROM chat WHERE uri = ?1 AND checksum = ?2
                AND checksum = record_checksum(conversation, resumes, branch, rewind, state)",
         update: "UPDATE chat SET conversation = ?2, resumes = ?3, branch = ?4, rewind = ?5, state = ?6 WHERE id = ?1",
     },
-    Replacement {
+    RecordRepair {
         changed: "SELECT turn.id, turn.checksum, chat.uri FROM turn JOIN chat ON chat.id = turn.chat
                   WHERE chat.session = ?1 AND turn.checksum <> record_checksum(turn.turn_id, turn.body)",
         copy: "SELECT turn.turn_id, turn.body FROM turn JOIN chat ON chat.id = turn.chat
@@ -180,7 +180,7 @@ pub(crate) fn replace_changed(
 ) -> rusqlite::Result<usize> {
     let backup = connect(backup, ConnectionPurpose::Copy)?;
     let mut replaced = 0;
-    for Replacement { changed, copy, update } in REPLACEMENTS {
+    for RecordRepair { changed, copy, update } in REPLACEMENTS {
         let mut select = db.prepare(changed)?;
         let found = select.query_map([session.as_str()], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))

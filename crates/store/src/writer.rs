@@ -14,11 +14,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::apply;
 use crate::backup::Backups;
-use crate::database::{self, ConnectionPurpose, LogState, StoreFiles, connect};
+use crate::database::{self, ConnectionPurpose, StoreFiles, WalState, connect};
 use crate::failure::StoreFailure;
 use crate::index;
 use crate::mend::Mender;
-use crate::removal::Removal;
+use crate::removal::RemovedScope;
 use crate::salvage;
 use crate::session;
 
@@ -178,7 +178,7 @@ impl StoreWriter {
     fn commit(&mut self, group: &[WriteBatch]) -> Result<(), StoreFailure> {
         let mut ended = self.ended;
         let changes = || group.iter().flat_map(|batch| &batch.changes);
-        let removals: Vec<Removal<'_>> = changes().filter_map(Removal::of).collect();
+        let removals: Vec<RemovedScope<'_>> = changes().filter_map(RemovedScope::of).collect();
         let backups = Arc::clone(&self.parts.backups);
         // Held until the content is deleted everywhere, so that no backup contains it. The
         // backups are changed first: after a crash in between, nothing is deleted yet.
@@ -209,7 +209,7 @@ impl StoreWriter {
         // A read transaction would prevent it.
         let _read = self.parts.read.lock().unwrap_or_else(PoisonError::into_inner);
         let truncated = database::truncate_log(db);
-        if !self.log_is_due && matches!(truncated, Ok(LogState::InUse)) {
+        if !self.log_is_due && matches!(truncated, Ok(WalState::InUse)) {
             tracing::warn!(
                 "another program reads the database; its log contains deleted content until it ends"
             );
@@ -217,7 +217,7 @@ impl StoreWriter {
         if let Err(error) = &truncated {
             tracing::warn!(%error, "could not truncate the database log");
         }
-        self.log_is_due = !matches!(truncated, Ok(LogState::Empty));
+        self.log_is_due = !matches!(truncated, Ok(WalState::Empty));
     }
 
     fn load_index(&mut self) -> Result<Index, StorageError> {

@@ -38,7 +38,7 @@ pub(crate) enum Resolution {
 
 /// Resolves an absolute path.
 pub(crate) fn resolve(path: &Path, links: Links, roots: &[ResolvedRoot], hidden: &HiddenPaths) -> Resolution {
-    let mut walk = Walk { roots, hidden, at: PathBuf::new(), rest: VecDeque::new() };
+    let mut walk = LinkWalk { roots, hidden, at: PathBuf::new(), rest: VecDeque::new() };
     walk.start(path);
     let mut links_left = MAX_LINKS;
     while let Some(name) = walk.rest.pop_front() {
@@ -79,7 +79,7 @@ fn with_stored_name(path: PathBuf) -> PathBuf {
     if cfg!(target_os = "macos") { path.canonicalize().unwrap_or(path) } else { path }
 }
 
-struct Walk<'a> {
+struct LinkWalk<'a> {
     roots: &'a [ResolvedRoot],
     hidden: &'a HiddenPaths,
     /// The part that is resolved.
@@ -88,7 +88,7 @@ struct Walk<'a> {
     rest: VecDeque<OsString>,
 }
 
-impl Walk<'_> {
+impl LinkWalk<'_> {
     /// Starts at the longest root that contains an absolute path. A root may be listed under a path with
     /// links, which lead outside; they are followed only if they still lead to the root.
     fn start(&mut self, path: &Path) {

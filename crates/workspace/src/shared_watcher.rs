@@ -19,7 +19,7 @@ use crate::pending_changes::PendingChanges;
 /// Passes the system's events to all watches.
 #[derive(Default)]
 pub(crate) struct SharedWatcher {
-    registered: Mutex<Registered>,
+    registered: Mutex<RegisteredWatch>,
     /// Locked separately: the watcher's thread needs it while a caller holds
     /// `registered` and waits for that thread.
     receivers: Arc<Mutex<Receivers>>,
@@ -28,7 +28,7 @@ pub(crate) struct SharedWatcher {
 type Receivers = HashMap<u64, Arc<PendingChanges>>;
 
 #[derive(Default)]
-struct Registered {
+struct RegisteredWatch {
     watcher: Option<RecommendedWatcher>,
     paths: HashMap<u64, WatchedPath>,
     next: u64,
@@ -119,7 +119,7 @@ impl SharedWatcher {
 
     /// Creates a watcher for the current watches. The old one still reports events until
     /// it is dropped, so none is lost.
-    fn rebuilt(&self, registered: &Registered) -> notify::Result<RecommendedWatcher> {
+    fn rebuilt(&self, registered: &RegisteredWatch) -> notify::Result<RecommendedWatcher> {
         let mut watcher = self.create()?;
         // Recursive watches last, because a directory has the mode that was set last.
         let mut paths: Vec<_> = registered.paths.values().collect();
@@ -132,7 +132,7 @@ impl SharedWatcher {
         Ok(watcher)
     }
 
-    fn registered(&self) -> MutexGuard<'_, Registered> {
+    fn registered(&self) -> MutexGuard<'_, RegisteredWatch> {
         lock(&self.registered)
     }
 
@@ -141,7 +141,7 @@ impl SharedWatcher {
     }
 }
 
-impl Registered {
+impl RegisteredWatch {
     /// Whether another watch includes everything that this one needs.
     fn is_covered(&self, watched: &WatchedPath) -> bool {
         let same = |other: &WatchedPath| watched.path == other.path && watched.mode == other.mode;

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use crate::action::meaning;
 use crate::output::OutputId;
 use cutting::{head, json_size, shorten};
-use moved_text::{MovedText, TextKind, TextName};
+use moved_text::{MovedText, MovedTextKind, TextName};
 
 /// The inline size of a part, by the inline size of its turn. Short answers after much
 /// output stay visible, and a turn stays far below the 64 MiB that clients accept.
@@ -104,13 +104,13 @@ impl OutputLimiter {
         #[expect(clippy::wildcard_enum_match_arm, reason = "other actions do not carry output")]
         let action = match action {
             StateAction::ChatDelta(mut delta) => {
-                let name = TextName::new(&delta.turn_id, &delta.part_id, TextKind::Markdown);
+                let name = TextName::new(&delta.turn_id, &delta.part_id, MovedTextKind::Markdown);
                 let content = std::mem::take(&mut delta.content);
                 let publish = |content| StateAction::ChatDelta(ChatDeltaAction { content, ..delta });
                 return self.limit_text(name, content, publish, limited);
             }
             StateAction::ChatReasoning(mut delta) => {
-                let name = TextName::new(&delta.turn_id, &delta.part_id, TextKind::Reasoning);
+                let name = TextName::new(&delta.turn_id, &delta.part_id, MovedTextKind::Reasoning);
                 let content = std::mem::take(&mut delta.content);
                 let publish = |content| StateAction::ChatReasoning(ChatReasoningAction { content, ..delta });
                 return self.limit_text(name, content, publish, limited);
@@ -162,8 +162,8 @@ impl OutputLimiter {
         self.turn_size += PART_OVERHEAD;
         let ChatResponsePartAction { turn_id, mut part, meta } = action;
         let text = match &mut part {
-            ResponsePart::Markdown(part) => Some((TextKind::Markdown, &part.id, &mut part.content)),
-            ResponsePart::Reasoning(part) => Some((TextKind::Reasoning, &part.id, &mut part.content)),
+            ResponsePart::Markdown(part) => Some((MovedTextKind::Markdown, &part.id, &mut part.content)),
+            ResponsePart::Reasoning(part) => Some((MovedTextKind::Reasoning, &part.id, &mut part.content)),
             ResponsePart::SystemNotification(part) => {
                 shorten_message(&mut part.content);
                 None

@@ -14,12 +14,12 @@ use crate::output::OutputId;
 
 /// The kind of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TextKind {
+pub(super) enum MovedTextKind {
     Markdown,
     Reasoning,
 }
 
-impl TextKind {
+impl MovedTextKind {
     /// A part with text of this kind.
     pub(super) fn part(self, id: String, content: String) -> ResponsePart {
         match self {
@@ -41,11 +41,11 @@ impl TextKind {
 pub(super) struct TextName {
     turn: String,
     part: String,
-    kind: TextKind,
+    kind: MovedTextKind,
 }
 
 impl TextName {
-    pub(super) fn new(turn: &str, part: &str, kind: TextKind) -> Self {
+    pub(super) fn new(turn: &str, part: &str, kind: MovedTextKind) -> Self {
         Self { turn: turn.to_owned(), part: part.to_owned(), kind }
     }
 
