@@ -105,9 +105,9 @@ async fn client_over_queue_limit_is_closed_and_recovers() -> Result<()> {
     let mut driver = LoadDriver::new(address).await?;
     let (mut slow, mut mirror) = connect_slow(address, &driver.chat).await?;
     // More than twice the queue limit of 64 MiB: the blocked writer may hold as much again. Sent turn by
-    // turn, so that the driver keeps up.
+    // turn, so that the driver keeps up, and in outputs that are small enough not to be shortened.
     for _ in 0..TURNS {
-        driver.say("replace 36 1000000").await?;
+        driver.say("replace 180 200000").await?;
         tokio::time::timeout(TIMEOUT, driver.finish()).await??;
     }
     let end = tokio::time::timeout(TIMEOUT, async {
