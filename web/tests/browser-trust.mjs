@@ -20,7 +20,7 @@ export const trustTests = {
     await phone.waitForSelector('form.question', { timeout: PAGE_MS });
 
     await page.getByRole('radio', { name: 'Trust this folder' }).focus();
-    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowUp');
     const chosen = phone.getByRole('radio', { name: 'Continue without its settings' });
     await waitFor(() => chosen.isChecked());
     await page.screenshot({ path: join(OUT, 'question.png') });
