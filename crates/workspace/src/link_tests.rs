@@ -18,7 +18,7 @@ const NAMES: [&str; 2] = ["exists", "absent"];
 /// through it.
 fn root_with_link(target: &str, name: &str, is_directory: bool) -> (tempfile::TempDir, LocalFiles) {
     let dir = tempfile::tempdir().unwrap();
-    for folder in ["root", "outside", "closed"] {
+    for folder in ["allowed", "outside", "closed"] {
         std::fs::create_dir(dir.path().join(folder)).unwrap();
         let existing = dir.path().join(folder).join("exists");
         if is_directory {
@@ -28,10 +28,10 @@ fn root_with_link(target: &str, name: &str, is_directory: bool) -> (tempfile::Te
             std::fs::write(existing, "x").unwrap();
         }
     }
-    std::fs::write(dir.path().join("root/file.txt"), "inside").unwrap();
+    std::fs::write(dir.path().join("allowed/file.txt"), "inside").unwrap();
     let target = target.replace("{dir}", &dir.path().display().to_string()).replace("{name}", name);
-    symlink(target, dir.path().join("root/link")).unwrap();
-    let (root, closed) = (dir.path().join("root"), dir.path().join("closed"));
+    symlink(target, dir.path().join("allowed/link")).unwrap();
+    let (root, closed) = (dir.path().join("allowed"), dir.path().join("closed"));
     let config = FilesConfig {
         sessions: Arc::new(move || vec![root.clone()]),
         granted: Vec::new(),
@@ -40,10 +40,10 @@ fn root_with_link(target: &str, name: &str, is_directory: bool) -> (tempfile::Te
     (dir, LocalFiles::new(config))
 }
 
-/// Results of all operations that follow the link `root/link`, as text without the temporary path.
+/// Results of all operations that follow the link `allowed/link`, as text without the temporary path.
 async fn responses(dir: &Path, files: &LocalFiles, below: &str) -> Vec<String> {
-    let uri = uri_of(&dir.join(format!("root/link{below}")));
-    let inside = uri_of(&dir.join("root/file.txt"));
+    let uri = uri_of(&dir.join(format!("allowed/link{below}")));
+    let inside = uri_of(&dir.join("allowed/file.txt"));
     let transfer = |source: &str, destination: &str| Transfer {
         source: source.to_owned(),
         destination: destination.to_owned(),
@@ -61,7 +61,7 @@ async fn responses(dir: &Path, files: &LocalFiles, below: &str) -> Vec<String> {
         includes: Vec::new(),
         excludes: Vec::new(),
     };
-    let copied = uri_of(&dir.join("root/copied"));
+    let copied = uri_of(&dir.join("allowed/copied"));
     let mut seen = vec![
         format!("read {:?}", files.read(uri.clone()).await),
         format!("list {:?}", files.list(uri.clone()).await),
@@ -72,7 +72,7 @@ async fn responses(dir: &Path, files: &LocalFiles, below: &str) -> Vec<String> {
         format!("append {:?}", files.write(write(WritePlace::Append(0))).await),
         format!("make {:?}", files.make_directory(uri.clone()).await),
         format!("copy from {:?}", files.copy(transfer(&uri, &copied)).await),
-        format!("search {:?}", files.search(dir.join("root"), "inner".to_owned()).await),
+        format!("search {:?}", files.search(dir.join("allowed"), "inner".to_owned()).await),
     ];
     // For the link itself these operations change the link, which is inside.
     if !below.is_empty() {
@@ -90,14 +90,14 @@ async fn responses_do_not_depend_on_what_exists_outside() {
     for target in [
         "{dir}/outside/{name}",
         "../outside/{name}",
-        "{dir}/outside/{name}/../../root/file.txt",
-        "../outside/{name}/../../root/file.txt",
+        "{dir}/outside/{name}/../../allowed/file.txt",
+        "../outside/{name}/../../allowed/file.txt",
         "{dir}/closed/{name}",
         "{dir}/outside/{name}/inner",
         "/proc/self/root{dir}/outside/{name}",
     ] {
         for is_directory in [false, true] {
-            for below in ["", "/inner", "/inner/deeper", "/../exists", "/../../root/file.txt"] {
+            for below in ["", "/inner", "/inner/deeper", "/../exists", "/../../allowed/file.txt"] {
                 let [existing, absent] = NAMES.map(|name| async move {
                     let (dir, files) = root_with_link(target, name, is_directory);
                     responses(dir.path(), &files, below).await
@@ -114,7 +114,10 @@ async fn responses_do_not_depend_on_what_exists_outside() {
 #[tokio::test]
 async fn path_through_outside_is_denied_whether_or_not_it_exists() {
     let (dir, files) = root_with_link("{dir}/outside/{name}", "exists", true);
-    for path in ["root/../outside/exists/../../root/file.txt", "root/../outside/absent/../../root/file.txt"] {
+    for path in [
+        "allowed/../outside/exists/../../allowed/file.txt",
+        "allowed/../outside/absent/../../allowed/file.txt",
+    ] {
         let denied = files.read(format!("{}/{path}", uri_of(dir.path()))).await.unwrap_err();
         assert!(denied.to_string().contains("not in a session's directory"), "{denied}");
     }
@@ -123,7 +126,7 @@ async fn path_through_outside_is_denied_whether_or_not_it_exists() {
 #[tokio::test]
 async fn link_to_missing_file_inside_is_not_found_and_can_be_written() {
     let (dir, files) = root_with_link("missing.txt", "", false);
-    let uri = uri_of(&dir.path().join("root/link"));
+    let uri = uri_of(&dir.path().join("allowed/link"));
     let missing = files.read(uri.clone()).await.unwrap_err();
     assert!(matches!(missing, innkeeper_core::files::FileError::NotFound(_)), "{missing:?}");
     let data = FileWrite {
@@ -133,5 +136,5 @@ async fn link_to_missing_file_inside_is_not_found_and_can_be_written() {
         condition: WriteCondition::Always,
     };
     files.write(data).await.unwrap();
-    assert_eq!(std::fs::read_to_string(dir.path().join("root/missing.txt")).unwrap(), "through");
+    assert_eq!(std::fs::read_to_string(dir.path().join("allowed/missing.txt")).unwrap(), "through");
 }

@@ -12,6 +12,13 @@ use crate::agent::{OpeningOption, OpeningQuestion, ToolAnswer};
 use crate::ids::TurnId;
 use crate::state::ChatDoc;
 
+#[path = "decide_tests/opening_question.rs"]
+mod opening_question;
+#[path = "decide_tests/queue.rs"]
+mod queue;
+#[path = "decide_tests/tools_and_inputs.rs"]
+mod tools_and_inputs;
+
 const NOW: &str = "2026-11-15T10:00:00.000Z";
 
 fn session() -> SessionState {
@@ -106,6 +113,34 @@ fn run(phase: Phase, active: Option<&str>, input: DecisionInput<'_>) -> Decision
 
 fn from_client(phase: Phase, active: Option<&str>, target: ActionTarget, action: StateAction) -> Decision {
     run(phase, active, DecisionInput::Client { target, action: &action, client: &ClientId::new("c1") })
+}
+
+/// A chat whose running turn has these parts, with extra fields.
+fn chat_with(parts: Value, extra: Value) -> ChatState {
+    let mut chat = serde_json::to_value(chat(Some("t1"))).unwrap();
+    chat["activeTurn"]["responseParts"] = parts;
+    chat.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    serde_json::from_value(chat).unwrap()
+}
+
+/// The decision when `client` dispatches an action in a chat.
+fn dispatch(phase: Phase, chat: &ChatState, client: &str, action: Value) -> Decision {
+    let session = session();
+    let view = DecisionView {
+        session: &session,
+        chat,
+        turns: &stored(chat),
+        has_agent: true,
+        now: Duration::from_millis(350),
+        time: NOW,
+    };
+    let action: StateAction = serde_json::from_value(action).unwrap();
+    assert!(!matches!(action, StateAction::Unknown(_)), "{action:?}");
+    decide(
+        &agent_state(phase),
+        view,
+        DecisionInput::Client { target: ActionTarget::Chat, action: &action, client: &ClientId::new(client) },
+    )
 }
 
 fn opening(prompt: Option<TurnMessage>) -> Phase {
@@ -286,85 +321,6 @@ fn creation_failure_is_published_only_before_session_is_ready() {
     assert_eq!(fails(&session), 0);
 }
 
-fn question() -> OpenError {
-    let option = |id: &str| OpeningOption {
-        id: id.to_owned(),
-        label: id.to_owned(),
-        description: String::new(),
-        recommended: false,
-    };
-    OpenError::Question(Box::new(OpeningQuestion {
-        topic: "trust 1".to_owned(),
-        message: "facts".to_owned(),
-        title: "Trust?".to_owned(),
-        question: "Trust it?".to_owned(),
-        options: vec![option("yes"), option("no")],
-    }))
-}
-
-/// The chat after its agent asked, and the answer with this option.
-fn asked_and_answered(option: &str) -> (Decision, Decision) {
-    let error = question();
-    let asked = run(opening(Some(prompt("t1"))), Some("t1"), DecisionInput::OpenFailed(&error));
-    let (session, mut chat) = (session(), chat(Some("t1")));
-    for (target, action) in &asked.actions {
-        if *target == ActionTarget::Chat {
-            ahp::reducers::apply_action_to_chat(&mut chat, action);
-        }
-    }
-    let request_id = match &chat.active_turn.as_ref().unwrap().response_parts[..] {
-        [ResponsePart::InputRequest(part)] => part.request.id.clone(),
-        other => panic!("{other:?}"),
-    };
-    let answers = json!({"choice": {"state": "submitted", "value": {"kind": "selected", "value": option}}});
-    let completed = ChatInputCompletedAction {
-        request_id,
-        response: ChatInputResponseKind::Accept,
-        answers: serde_json::from_value(answers).unwrap(),
-    };
-    let view = DecisionView {
-        session: &session,
-        chat: &chat,
-        turns: &[],
-        has_agent: false,
-        now: Duration::ZERO,
-        time: NOW,
-    };
-    let action = StateAction::ChatInputCompleted(completed);
-    let client = ClientId::new("c1");
-    let input = DecisionInput::Client { target: ActionTarget::Chat, action: &action, client: &client };
-    let answered = decide(&agent_state(asked.phase.clone().unwrap()), view, input);
-    (asked, answered)
-}
-
-#[test]
-fn question_of_provider_is_asked_and_its_answer_opens_agent_again() {
-    let (asked, answered) = asked_and_answered("yes");
-    let ready = StateAction::SessionReady(SessionReadyAction {});
-    assert!(asked.actions.contains(&(ActionTarget::Session, ready)));
-    assert_eq!(asked.effects, []);
-    let answer = OpeningAnswer { topic: "trust 1".to_owned(), option: "yes".to_owned() };
-    assert_eq!(answered.effects, [Effect::OpenAgent { history: History::Fresh, answer: Some(answer) }]);
-    assert!(matches!(answered.phase, Some(Phase::Opening { prompt: Some(_), .. })));
-}
-
-#[test]
-fn question_of_provider_can_be_cancelled() {
-    let (_, answered) = asked_and_answered("cancel");
-    assert_eq!(answered.effects, []);
-    assert!(matches!(answered.phase, Some(Phase::Cold(History::Fresh))));
-    let cancelled = |(_, action): &(ActionTarget, StateAction)| matches!(action, StateAction::ChatTurnCancelled(cancelled) if cancelled.turn_id == "t1");
-    assert!(answered.actions.iter().any(cancelled));
-}
-
-#[test]
-fn question_for_cancelled_turn_is_not_asked() {
-    let error = question();
-    let decision = run(opening(None), None, DecisionInput::OpenFailed(&error));
-    assert!(matches!(decision.phase, Some(Phase::Cold(History::Fresh))));
-    assert_eq!(decision.actions, []);
-}
-
 #[test]
 fn closed_agent_fails_turn_and_next_message_resumes_history() {
     let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
@@ -481,291 +437,6 @@ fn rejects_session_changes_that_clients_may_not_make() {
         assert_eq!(decision.rejection.is_none(), accepted, "{action:?}");
     }
 }
-/// A chat whose running turn has these parts, with extra fields.
-fn chat_with(parts: Value, extra: Value) -> ChatState {
-    let mut chat = serde_json::to_value(chat(Some("t1"))).unwrap();
-    chat["activeTurn"]["responseParts"] = parts;
-    chat.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-    serde_json::from_value(chat).unwrap()
-}
-
-/// The decision when `client` dispatches an action in a chat.
-fn dispatch(phase: Phase, chat: &ChatState, client: &str, action: Value) -> Decision {
-    let session = session();
-    let view = DecisionView {
-        session: &session,
-        chat,
-        turns: &stored(chat),
-        has_agent: true,
-        now: Duration::from_millis(350),
-        time: NOW,
-    };
-    let action: StateAction = serde_json::from_value(action).unwrap();
-    assert!(!matches!(action, StateAction::Unknown(_)), "{action:?}");
-    decide(
-        &agent_state(phase),
-        view,
-        DecisionInput::Client { target: ActionTarget::Chat, action: &action, client: &ClientId::new(client) },
-    )
-}
-
-fn call(status: &str, extra: Value) -> Value {
-    let mut call = json!({
-        "status": status, "toolCallId": "k1", "toolName": "Bash", "displayName": "Run",
-        "invocationMessage": "ls", "toolInput": "ls", "confirmed": "not-needed",
-    });
-    call.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-    json!([{"kind": "toolCall", "toolCall": call}])
-}
-
-#[test]
-fn confirmation_is_accepted_only_while_call_waits_for_it() {
-    let confirm = |turn: &str, call: &str, extra: Value| {
-        let mut action =
-            json!({"type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": call, "approved": true});
-        action.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-        action
-    };
-    let options = json!({"editable": true, "options": [{"id": "once", "label": "Allow", "kind": "approve"}]});
-    let pending = chat_with(call("pending-confirmation", options), json!({}));
-    let edited = dispatch(
-        Phase::Live(History::Resume),
-        &pending,
-        "c1",
-        confirm("t1", "k1", json!({"editedToolInput": "ls -l", "selectedOptionId": "once"})),
-    );
-    let expected = ToolAnswer::Confirmed {
-        approval: crate::agent::Approval::Approved,
-        input: Some("ls -l".to_owned()),
-        option: Some("once".to_owned()),
-        suggestion: None,
-    };
-    let (turn, tool_call) = (TurnId::new("t1"), "k1".to_owned());
-    assert_eq!(
-        edited.effects,
-        [Effect::Agent(AgentCommand::ToolAnswer { turn, tool_call, answer: expected })]
-    );
-
-    let fixed = chat_with(call("pending-confirmation", json!({})), json!({}));
-    let running = chat_with(call("running", json!({})), json!({}));
-    let refused = [
-        dispatch(Phase::Live(History::Resume), &pending, "c1", confirm("t0", "k1", json!({}))),
-        dispatch(Phase::Live(History::Resume), &pending, "c1", confirm("t1", "k2", json!({}))),
-        dispatch(
-            Phase::Live(History::Resume),
-            &pending,
-            "c1",
-            confirm("t1", "k1", json!({"selectedOptionId": "always"})),
-        ),
-        dispatch(
-            Phase::Live(History::Resume),
-            &fixed,
-            "c1",
-            confirm("t1", "k1", json!({"editedToolInput": "rm"})),
-        ),
-        dispatch(Phase::Live(History::Resume), &running, "c1", confirm("t1", "k1", json!({}))),
-        dispatch(Phase::Live(History::Resume), &chat(None), "c1", confirm("t1", "k1", json!({}))),
-    ];
-    for decision in refused {
-        assert!(decision.rejection.is_some() && decision.effects.is_empty(), "{decision:?}");
-    }
-}
-
-#[test]
-fn rejects_tool_results_from_clients_that_do_not_run_the_tool() {
-    let contributor = json!({"contributor": {"kind": "client", "clientId": "c1"}});
-    let running = chat_with(call("running", contributor), json!({}));
-    let hosts = chat_with(call("running", json!({})), json!({}));
-    let complete = json!({
-        "type": "chat/toolCallComplete", "turnId": "t1", "toolCallId": "k1",
-        "result": {"success": true, "pastTenseMessage": "done"},
-    });
-    let progress =
-        json!({"type": "chat/toolCallContentChanged", "turnId": "t1", "toolCallId": "k1", "content": []});
-    let own = dispatch(Phase::Live(History::Resume), &running, "c1", complete.clone());
-    assert!(matches!(
-        own.effects.as_slice(),
-        [Effect::Agent(AgentCommand::ToolAnswer { answer: ToolAnswer::Completed(_), .. })]
-    ));
-    assert!(dispatch(Phase::Live(History::Resume), &running, "c1", progress.clone()).rejection.is_none());
-    for action in [complete, progress] {
-        assert!(dispatch(Phase::Live(History::Resume), &running, "c2", action.clone()).rejection.is_some());
-        assert!(dispatch(Phase::Live(History::Resume), &hosts, "c1", action.clone()).rejection.is_some());
-        assert!(dispatch(Phase::Live(History::Resume), &chat(Some("t1")), "c1", action).rejection.is_some());
-    }
-}
-
-#[test]
-fn result_confirmation_is_accepted_only_while_result_waits_for_it() {
-    let waiting = call("pending-result-confirmation", json!({"success": true, "pastTenseMessage": "done"}));
-    let action = json!({"type": "chat/toolCallResultConfirmed", "turnId": "t1", "toolCallId": "k1", "approved": false});
-    let denied = dispatch(Phase::Live(History::Resume), &chat_with(waiting, json!({})), "c1", action.clone());
-    let answer = ToolAnswer::ResultConfirmed(crate::agent::Approval::Denied);
-    let (turn, tool_call) = (TurnId::new("t1"), "k1".to_owned());
-    assert_eq!(denied.effects, [Effect::Agent(AgentCommand::ToolAnswer { turn, tool_call, answer })]);
-    let running = chat_with(call("running", json!({})), json!({}));
-    assert!(dispatch(Phase::Live(History::Resume), &running, "c1", action).rejection.is_some());
-}
-
-#[test]
-fn rejects_mismatched_or_missing_answers() {
-    let request = json!({"id": "r1", "questions": [
-        {"kind": "single-select", "id": "colour", "message": "Which?", "required": true,
-         "options": [{"id": "red", "label": "Red"}, {"id": "blue", "label": "Blue"}]},
-        {"kind": "integer", "id": "count", "message": "How many?"},
-    ]});
-    let open = chat_with(json!([{"kind": "inputRequest", "request": request}]), json!({}));
-    let done =
-        chat_with(json!([{"kind": "inputRequest", "request": request, "response": "accept"}]), json!({}));
-    let selected = |value: &str| json!({"state": "submitted", "value": {"kind": "selected", "value": value}});
-    let number = |value: f64| json!({"state": "draft", "value": {"kind": "number", "value": value}});
-    let complete = |response: &str, answers: Value| json!({"type": "chat/inputCompleted", "requestId": "r1", "response": response, "answers": answers});
-    let draft = |question: &str, answer: Value| json!({"type": "chat/inputAnswerChanged", "requestId": "r1", "questionId": question, "answer": answer});
-    let cases = [
-        (&open, complete("accept", json!({"colour": selected("red"), "count": number(3.0)})), true),
-        (&open, complete("accept", json!({"colour": selected("green")})), false),
-        (&open, complete("accept", json!({"colour": selected("red"), "count": number(1.5)})), false),
-        (&open, complete("accept", json!({"count": number(3.0)})), false),
-        (&open, complete("accept", json!({"colour": selected("red"), "shape": selected("x")})), false),
-        (&open, complete("decline", json!({})), true),
-        (&done, complete("decline", json!({})), false),
-        (&open, draft("count", number(2.0)), true),
-        (&open, draft("count", selected("red")), false),
-        (&open, draft("shape", number(2.0)), false),
-        (&done, draft("count", number(2.0)), false),
-    ];
-    for (chat, action, accepted) in cases {
-        let decision = dispatch(Phase::Live(History::Resume), chat, "c1", action.clone());
-        assert_eq!(decision.rejection.is_none(), accepted, "{action}: {decision:?}");
-        let answers = action["type"] == "chat/inputCompleted" && accepted;
-        assert_eq!(decision.effects.len(), usize::from(answers), "{action}");
-    }
-}
-
-#[test]
-fn waiting_message_starts_when_chat_is_idle() {
-    let pending = json!({"id": "m1", "message": message()});
-    let idle = |extra: Value| {
-        let mut chat = serde_json::to_value(chat(None)).unwrap();
-        chat.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-        serde_json::from_value::<ChatState>(chat).unwrap()
-    };
-    let settle = |chat: &ChatState, held: bool| {
-        let session = session();
-        let view = DecisionView {
-            session: &session,
-            chat,
-            turns: &stored(chat),
-            has_agent: true,
-            now: Duration::ZERO,
-            time: NOW,
-        };
-        let agent = AgentState { queue_held: held, ..agent_state(Phase::Live(History::Resume)) };
-        decide(&agent, view, DecisionInput::StartWaiting)
-    };
-    let other = json!({"id": "m2", "message": message()});
-    let queued = idle(json!({"queuedMessages": [pending, other]}));
-    let decision = settle(&queued, false);
-    let [(ActionTarget::Chat, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice()
-    else {
-        panic!()
-    };
-    assert_eq!((started.queued_message_id.as_deref(), started.started_at.as_str()), (Some("m1"), NOW));
-    assert!(matches!(decision.effects.as_slice(), [Effect::Agent(AgentCommand::Prompt { .. })]));
-
-    let steering = idle(json!({"steeringMessage": other, "queuedMessages": [pending]}));
-    let decision = settle(&steering, false);
-    let [(_, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice() else { panic!() };
-    assert_eq!(started.queued_message_id.as_deref(), Some("m2"), "the steering message comes first");
-
-    let busy = chat_with(json!([]), json!({"queuedMessages": [pending]}));
-    assert!(settle(&busy, false).actions.is_empty());
-    assert!(settle(&queued, true).actions.is_empty());
-}
-
-#[test]
-fn queue_is_held_after_cancel_or_resumable_failure_until_client_continues() {
-    let error = |resumable: bool| {
-        json!({"type": "chat/error", "turnId": "t", "duration": 1, "part": {
-            "kind": "error", "error": {"errorType": "x", "message": "y"}, "resumable": resumable,
-        }})
-    };
-    let set = json!({"type": "chat/pendingMessageSet", "kind": "queued", "id": "m", "message": message()});
-    let reorder = json!({"type": "chat/queuedMessagesReordered", "order": []});
-    let remove = json!({"type": "chat/pendingMessageRemoved", "kind": "queued", "id": "m"});
-    let cancel = json!({"type": "chat/turnCancelled", "turnId": "t", "duration": 1});
-    let complete = json!({"type": "chat/turnComplete", "turnId": "t", "duration": 1});
-    let start = json!({"type": "chat/turnStarted", "turnId": "t", "startedAt": NOW, "message": message()});
-    let resume = json!({"type": "chat/turnResume", "turnId": "t"});
-    let truncate = json!({"type": "chat/truncated", "turnId": "t"});
-    use QueueEffect::{Continues, Held, None};
-    for (action, by_client, by_host) in [
-        (set, Continues, None),
-        (reorder, Continues, None),
-        (start, Continues, None),
-        (resume, Continues, None),
-        (remove, None, None),
-        (cancel, Held, Held),
-        (truncate, Held, Held),
-        (complete, Continues, Continues),
-        (error(true), Held, Held),
-        (error(false), Continues, Continues),
-    ] {
-        let typed: StateAction = serde_json::from_value(action.clone()).unwrap();
-        assert_eq!(
-            (QueueEffect::of_client(&typed), QueueEffect::of_host(&typed)),
-            (by_client, by_host),
-            "{action}"
-        );
-    }
-}
-
-#[test]
-fn untaken_steering_message_moves_to_front_of_queue_on_cancel() {
-    let queue = json!({"queuedMessages": [{"id": "m1", "message": message()}],
-        "steeringMessage": {"id": "s1", "message": message()}});
-    let mut chat = chat_with(json!([]), queue);
-    let cancel = json!({"type": "chat/turnCancelled", "turnId": "t1", "duration": 1});
-    let decision = dispatch(Phase::Live(History::Resume), &chat, "c1", cancel);
-    assert_eq!(decision.rejection, None);
-    for (target, action) in &decision.actions {
-        assert_eq!(*target, ActionTarget::Chat);
-        ahp::reducers::apply_action_to_chat(&mut chat, action);
-    }
-    let queued: Vec<String> = chat.queued_messages.unwrap().into_iter().map(|message| message.id).collect();
-    assert_eq!((queued, chat.steering_message), (vec!["s1".to_owned(), "m1".to_owned()], None));
-}
-
-#[test]
-fn rejects_removal_of_unknown_waiting_message() {
-    let queue = json!({"queuedMessages": [{"id": "m1", "message": message()}, {"id": "m2", "message": message()}],
-        "steeringMessage": {"id": "s1", "message": message()}});
-    let chat = chat_with(json!([]), queue);
-    let set = |kind: &str| json!({"type": "chat/pendingMessageSet", "kind": kind, "id": "m3", "message": message()});
-    let remove = |kind: &str, id: &str| json!({"type": "chat/pendingMessageRemoved", "kind": kind, "id": id});
-    let cases = [
-        (set("queued"), true),
-        (remove("queued", "m1"), true),
-        (remove("queued", "s1"), false),
-        (remove("steering", "m1"), false),
-    ];
-    for (action, accepted) in cases {
-        let decision = dispatch(Phase::Live(History::Resume), &chat, "c1", action.clone());
-        assert_eq!((decision.rejection.is_none(), decision.effects.len()), (accepted, 0), "{action}");
-    }
-    let steer = dispatch(Phase::Live(History::Resume), &chat, "c1", set("steering"));
-    assert!(
-        matches!(
-            steer.effects.as_slice(),
-            [Effect::Agent(AgentCommand::Unsteer { id: old }), Effect::Agent(AgentCommand::Steer { id, .. })]
-                if old == "s1" && id == "m3"
-        ),
-        "the replaced steering message is withdrawn"
-    );
-    let cancel_release = dispatch(Phase::Live(History::Resume), &chat, "c1", remove("steering", "s1"));
-    assert_eq!(cancel_release.effects, [Effect::Agent(AgentCommand::Unsteer { id: "s1".to_owned() })]);
-}
-
 #[test]
 fn only_last_turn_with_resumable_error_is_resumed() {
     let ended = |id: &str, resumable: bool| {
