@@ -16,6 +16,7 @@ pub mod host;
 pub mod ids;
 pub mod model;
 pub mod output;
+pub mod policy;
 pub mod session;
 pub mod state;
 pub mod storage;
