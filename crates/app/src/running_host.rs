@@ -13,7 +13,7 @@ use innkeeper_claude::{Program, WardenProgram};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint};
 use innkeeper_core::storage::Storage;
-use innkeeper_core::{Host, HostConfig};
+use innkeeper_core::{AdministratorRules, Host, HostConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig, ServerOptions};
 use innkeeper_store::{Store, StoreConfig};
@@ -90,6 +90,7 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
         providers: vec![Arc::new(claude)],
         clock: Arc::new(SystemClock),
         storage: Arc::clone(&store) as Arc<dyn Storage>,
+        administrator_rules: AdministratorRules::default(),
     })
     .await?;
     let files = local_files(&host, workspace, &settings.directories, settings.roots);

@@ -9,13 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ahp_types::common::JsonObject;
 use bytes::Bytes;
 use innkeeper_core::agent::{BoxFuture, History, TurnLink};
+use innkeeper_core::audit::{
+    AUDIT_DELETIONS, AuditCursor, AuditPage, AuditQuery, AuditRecord, MAX_AUDIT_AGE, MAX_AUDIT_RECORDS,
+};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::output::{OutputId, StoredOutput};
 use innkeeper_core::storage::{
     Change, Index, JournalEntry, Json, MAX_HANDLED_DISPATCHES, MAX_KNOWN_CLIENTS, Storage, StorageError,
-    StoredChat, StoredClient, StoredConversation, StoredDispatch, StoredEnvelope, StoredRow, StoredSession,
-    StoredTurn,
+    StoredChat, StoredClient, StoredConversation, StoredDispatch, StoredEnvelope, StoredRow, StoredRule,
+    StoredSession, StoredTurn,
 };
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -175,6 +178,15 @@ impl Storage for MemoryStorage {
         Box::pin(async move { loaded.map(|found| found.map(|(_, output)| output)) })
     }
 
+    fn load_audit(&self, query: AuditQuery) -> BoxFuture<Result<AuditPage, StorageError>> {
+        let state = self.state();
+        let loaded = match state.loads_fail.clone() {
+            Some(error) => Err(error),
+            None => Ok(state.stored.load_audit(&query)),
+        };
+        Box::pin(async move { loaded })
+    }
+
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {
         let mut state = self.state();
         if state.trap.take_if(|trap| trap(&changes)).is_some() {
@@ -222,6 +234,9 @@ struct Stored {
     /// Least recently used first.
     clients: Vec<StoredClient>,
     replay: Vec<StoredEnvelope>,
+    rules: Vec<StoredRule>,
+    /// Oldest first.
+    audit: Vec<(AuditCursor, AuditRecord)>,
 }
 
 #[derive(Clone, Debug)]
@@ -288,6 +303,7 @@ impl Stored {
                 .map(|chat| (chat.uri.clone(), chat.session.clone()))
                 .collect(),
             root_config: self.root_config.clone(),
+            rules: self.rules.clone(),
             clients: self.clients.clone(),
             replay: std::mem::take(&mut self.replay),
             clean,
@@ -390,12 +406,16 @@ impl Stored {
             Change::RemoveSession { session } => {
                 self.sessions.retain(|known| known.uri != *session);
                 self.chats.retain(|chat| chat.session != *session);
+                self.audit.retain(|(_, record)| record.session != *session);
             }
             Change::RemoveChat { chat } => self.remove_chat(chat),
+            Change::PutRule(rule) => self.put_rule(rule)?,
             Change::PutClient { .. }
             | Change::Handled { .. }
             | Change::Answered { .. }
             | Change::PutRootConfig { .. }
+            | Change::RemoveRule { .. }
+            | Change::Audit(_)
             | Change::ReserveSeq { .. }
             | Change::CleanShutdown { .. } => self.apply_to_host(change),
         }
@@ -453,8 +473,48 @@ impl Stored {
         }
     }
 
+    fn put_rule(&mut self, put: &StoredRule) -> Result<(), StorageError> {
+        let same = |known: &StoredRule| {
+            known.scope == put.scope && known.behavior == put.behavior && known.rule == put.rule
+        };
+        if !self.rules.iter().any(same) {
+            put.check_limits(self.rules.len())?;
+            self.rules.push(put.clone());
+        }
+        Ok(())
+    }
+
+    fn add_audit(&mut self, record: &AuditRecord) {
+        if !self.sessions.iter().any(|session| session.uri == record.session) {
+            return;
+        }
+        let number = self.audit.last().map_or(1, |(AuditCursor(newest), _)| newest + 1);
+        self.audit.push((AuditCursor(number), record.clone().shortened()));
+        let mut by_age: Vec<(i64, u64)> =
+            self.audit.iter().map(|(AuditCursor(number), record)| (record.at, *number)).collect();
+        by_age.sort_unstable();
+        let expired = by_age.into_iter().filter(|(at, _)| *at < record.at.saturating_sub(MAX_AUDIT_AGE));
+        let expired: Vec<u64> = expired.map(|(_, number)| number).take(AUDIT_DELETIONS).collect();
+        self.audit.retain(|(AuditCursor(number), _)| !expired.contains(number));
+        let last_excess = number.saturating_sub(MAX_AUDIT_RECORDS);
+        let excess = self.audit.iter().filter(|(AuditCursor(number), _)| *number <= last_excess).count();
+        self.audit.drain(..excess.min(AUDIT_DELETIONS));
+    }
+
+    fn load_audit(&self, query: &AuditQuery) -> AuditPage {
+        let selected = |(cursor, record): &&(AuditCursor, AuditRecord)| {
+            query.before.is_none_or(|before| *cursor < before)
+                && query.session.as_ref().is_none_or(|session| record.session == *session)
+        };
+        let mut found = self.audit.iter().rev().filter(selected);
+        let page: Vec<_> = found.by_ref().take(query.limit).collect();
+        let next = found.next().and(page.last()).map(|(cursor, _)| *cursor);
+        AuditPage { records: page.into_iter().map(|(_, record)| record.clone()).collect(), next }
+    }
+
     fn remove_chat(&mut self, chat: &ChannelUri) {
         self.chats.retain(|known| known.uri != *chat);
+        self.audit.retain(|(_, record)| record.chat != *chat);
         for session in &mut self.sessions {
             session.journal.retain(|entry| entry.channel != *chat);
         }
@@ -487,6 +547,10 @@ impl Stored {
                 }
             }
             Change::PutRootConfig { values } => self.root_config = Some(values.clone()),
+            Change::RemoveRule { scope, behavior, rule } => self
+                .rules
+                .retain(|known| known.scope != *scope || known.behavior != *behavior || known.rule != *rule),
+            Change::Audit(record) => self.add_audit(record),
             Change::ReserveSeq { through } => self.seq = self.seq.max(*through),
             Change::CleanShutdown { seq, replay, clients } => {
                 self.seq = *seq;

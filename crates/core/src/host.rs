@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agent::{AgentProvider, History, ResolvedConfig};
+use crate::audit::{AuditPage, AuditQuery};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::departures::Departures;
@@ -53,6 +54,19 @@ pub struct HostConfig {
     pub clock: Arc<dyn Clock>,
     /// Persistent storage.
     pub storage: Arc<dyn Storage>,
+    /// The administrator's permission rules.
+    pub administrator_rules: AdministratorRules,
+}
+
+/// Permission rules from the configuration file, which the host never changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdministratorRules {
+    /// Rules that allow a call.
+    pub allow: Vec<String>,
+    /// Rules that ask a client.
+    pub ask: Vec<String>,
+    /// Rules that deny a call.
+    pub deny: Vec<String>,
 }
 
 impl std::fmt::Debug for HostConfig {
@@ -232,6 +246,11 @@ impl Host {
     /// Reads a piece of stored output; `None` if it does not exist.
     pub async fn read_output(&self, output: OutputId) -> Result<Option<StoredOutput>, StorageError> {
         self.storage.load_output(output).await
+    }
+
+    /// Loads audit records, newest first.
+    pub async fn load_audit(&self, query: AuditQuery) -> Result<AuditPage, StorageError> {
+        self.storage.load_audit(query).await
     }
 
     /// The number of sessions, including unlisted ones.

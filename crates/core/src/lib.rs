@@ -6,6 +6,7 @@
 
 mod action;
 pub mod agent;
+pub mod audit;
 pub mod channel;
 pub mod client_resources;
 pub mod clock;
@@ -23,4 +24,4 @@ pub mod storage;
 pub mod trust;
 
 pub use channel::{ChannelKind, ChannelUri};
-pub use host::{Host, HostConfig};
+pub use host::{AdministratorRules, Host, HostConfig};

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::agent::{BoxFuture, History, ResumeToken, TurnLink};
+use crate::audit::{AuditPage, AuditQuery, AuditRecord};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ServerSeq};
 use crate::output::{OutputId, StoredOutput};
@@ -27,6 +28,12 @@ pub const MAX_HANDLED_DISPATCHES: usize = 256;
 /// Clients that are remembered, in memory and in storage. A forgotten client must
 /// `initialize` again, which every client can do.
 pub const MAX_KNOWN_CLIENTS: usize = 4_096;
+
+/// Permission rules that can be stored, in all scopes together.
+pub const MAX_STORED_RULES: usize = 10_000;
+
+/// Longest permission rule that can be stored, in bytes, and longest workspace root.
+pub const MAX_STORED_RULE_BYTES: usize = 8_192;
 
 /// A JSON document, encoded once and shared.
 pub type Json = Arc<RawValue>;
@@ -45,6 +52,9 @@ pub trait Storage: Send + Sync + 'static {
     /// Loads a piece of stored output; `None` if it does not exist. Sees every write whose
     /// future has resolved.
     fn load_output(&self, output: OutputId) -> BoxFuture<Result<Option<StoredOutput>, StorageError>>;
+
+    /// Loads audit records, newest first. Sees every write whose future has resolved.
+    fn load_audit(&self, query: AuditQuery) -> BoxFuture<Result<AuditPage, StorageError>>;
 
     /// Writes all of the changes or none of them. The call itself enqueues them, so
     /// writes take effect in call order, whether or not their futures are polled.
@@ -69,6 +79,10 @@ impl Storage for Nowhere {
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    fn load_audit(&self, _: AuditQuery) -> BoxFuture<Result<AuditPage, StorageError>> {
+        Box::pin(std::future::ready(Ok(AuditPage::default())))
+    }
+
     fn write(&self, _: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -86,6 +100,9 @@ pub enum StorageError {
     /// The storage did not respond in time.
     #[error("the storage did not respond in time; try again")]
     TimedOut,
+    /// A permission rule is above a limit.
+    #[error("cannot store the rule: {0}")]
+    RuleRejected(String),
     /// A record cannot be read.
     #[error("{what} is damaged: {reason}")]
     Damaged {
@@ -115,6 +132,8 @@ pub struct Index {
     pub chats: Vec<(ChannelUri, ChannelUri)>,
     /// The host-wide configuration.
     pub root_config: Option<JsonObject>,
+    /// The permission rules, oldest first.
+    pub rules: Vec<StoredRule>,
     /// The clients that may reconnect.
     pub clients: Vec<StoredClient>,
     /// The most recent actions in order, if the last host shut down cleanly.
@@ -154,6 +173,86 @@ pub struct StoredDispatch {
     /// The sequence number of the response. `None` if the host crashed before it was
     /// stored; then it is unknown whether the client received the response.
     pub answer: Option<ServerSeq>,
+}
+
+/// A permission rule that applies beyond one session. Storage does not interpret its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRule {
+    /// Where the rule applies.
+    pub scope: StoredRuleScope,
+    /// What the rule does.
+    pub behavior: StoredRuleBehavior,
+    /// The rule's text.
+    pub rule: String,
+    /// Time of creation, in milliseconds since 1970. Does not identify the rule.
+    pub created_at: i64,
+}
+
+impl StoredRule {
+    /// Checks the limits, if `stored` other rules are stored.
+    pub fn check_limits(&self, stored: usize) -> Result<(), StorageError> {
+        if self.rule.len() > MAX_STORED_RULE_BYTES || self.scope.root().len() > MAX_STORED_RULE_BYTES {
+            let reason = format!("it is longer than {MAX_STORED_RULE_BYTES} bytes; use a shorter rule");
+            return Err(StorageError::RuleRejected(reason));
+        }
+        if stored >= MAX_STORED_RULES {
+            let reason =
+                format!("{MAX_STORED_RULES} rules are stored, which is the limit; remove some first");
+            return Err(StorageError::RuleRejected(reason));
+        }
+        Ok(())
+    }
+}
+
+/// Where a stored rule applies.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StoredRuleScope {
+    /// In all sessions.
+    Always,
+    /// In sessions with this workspace root, an absolute path.
+    Workspace(String),
+}
+
+impl StoredRuleScope {
+    /// The scope that [`Self::root`] describes.
+    pub fn from_root(root: String) -> Self {
+        if root.is_empty() { Self::Always } else { Self::Workspace(root) }
+    }
+
+    /// The workspace root; empty for [`Self::Always`].
+    pub fn root(&self) -> &str {
+        match self {
+            Self::Always => "",
+            Self::Workspace(root) => root,
+        }
+    }
+}
+
+/// What a stored rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StoredRuleBehavior {
+    /// Allows the call.
+    Allow,
+    /// Asks a client.
+    Ask,
+    /// Denies the call.
+    Deny,
+}
+
+impl StoredRuleBehavior {
+    /// The name in storage.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+
+    /// Parses the name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Allow, Self::Ask, Self::Deny].into_iter().find(|behavior| behavior.as_str() == name)
+    }
 }
 
 /// A published action.
@@ -347,12 +446,12 @@ pub enum Change {
         /// The last entry to remove.
         through: u64,
     },
-    /// Deletes a session with its chats, turns and journal.
+    /// Deletes a session with its chats, turns, journal and audit records.
     RemoveSession {
         /// The session.
         session: ChannelUri,
     },
-    /// Deletes a chat with its turns and its journal entries.
+    /// Deletes a chat with its turns, journal entries and audit records.
     RemoveChat {
         /// The chat.
         chat: ChannelUri,
@@ -386,6 +485,21 @@ pub enum Change {
         /// All of the values.
         values: JsonObject,
     },
+    /// Adds a permission rule. Ignored if it is stored already. Fails above a limit, so it
+    /// must not be in one write with changes that have to succeed.
+    PutRule(StoredRule),
+    /// Removes a permission rule. Ignored if it is not stored.
+    RemoveRule {
+        /// Where the rule applies.
+        scope: StoredRuleScope,
+        /// What the rule does.
+        behavior: StoredRuleBehavior,
+        /// The rule's text.
+        rule: String,
+    },
+    /// Adds an audit record. Ignored if the session is unknown. Deletes a few records that
+    /// are too old.
+    Audit(AuditRecord),
     /// Reserves sequence numbers.
     ReserveSeq {
         /// The last reserved number.

@@ -17,7 +17,7 @@ use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::ClientId;
 use innkeeper_core::state::{Action, Origin, Outbox};
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{ChannelUri, Host, HostConfig};
+use innkeeper_core::{AdministratorRules, ChannelUri, Host, HostConfig};
 use serde_json::json;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -86,10 +86,14 @@ impl TestHost {
     async fn new() -> Self {
         let script = Arc::new(AgentScript::default());
         let providers: Vec<Arc<dyn AgentProvider>> = vec![Arc::new(Scripted(Arc::clone(&script)))];
-        let host =
-            Host::start(HostConfig { providers, clock: Arc::new(SystemClock), storage: Arc::new(Nowhere) })
-                .await
-                .unwrap();
+        let host = Host::start(HostConfig {
+            providers,
+            clock: Arc::new(SystemClock),
+            storage: Arc::new(Nowhere),
+            administrator_rules: AdministratorRules::default(),
+        })
+        .await
+        .unwrap();
         let outbox = Arc::new(Outbox::default());
         let connection = host.store().attach(Arc::clone(&outbox));
         let session = ChannelUri::new("scripted:/1");

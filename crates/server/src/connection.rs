@@ -58,12 +58,16 @@ pub(crate) struct ServerContext {
 impl ServerContext {
     /// Creates the state for a host without agents.
     pub(crate) async fn without_agents() -> Arc<Self> {
-        use innkeeper_core::HostConfig;
         use innkeeper_core::clock::SystemClock;
         use innkeeper_core::storage::Nowhere;
+        use innkeeper_core::{AdministratorRules, HostConfig};
         use innkeeper_workspace::{FilesConfig, LocalFiles};
-        let config =
-            HostConfig { providers: Vec::new(), clock: Arc::new(SystemClock), storage: Arc::new(Nowhere) };
+        let config = HostConfig {
+            providers: Vec::new(),
+            clock: Arc::new(SystemClock),
+            storage: Arc::new(Nowhere),
+            administrator_rules: AdministratorRules::default(),
+        };
         let host = Host::start(config).await.unwrap();
         let limits = ServerLimits::default();
         Arc::new(Self {

@@ -1,10 +1,10 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use innkeeper_core::HostConfig;
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::state::{Frame, Outbox, Subscription};
 use innkeeper_core::storage::Nowhere;
+use innkeeper_core::{AdministratorRules, HostConfig};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -35,7 +35,14 @@ struct World {
 impl World {
     async fn new() -> Self {
         let (clock, storage) = (Arc::new(SystemClock), Arc::new(Nowhere));
-        let host = Host::start(HostConfig { providers: Vec::new(), clock, storage }).await.unwrap();
+        let host = Host::start(HostConfig {
+            providers: Vec::new(),
+            clock,
+            storage,
+            administrator_rules: AdministratorRules::default(),
+        })
+        .await
+        .unwrap();
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let (reports, events) = mpsc::channel(1);
         let state = ResourceWatchState {

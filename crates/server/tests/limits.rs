@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::{SinkExt as _, StreamExt as _};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{Host, HostConfig};
+use innkeeper_core::{AdministratorRules, Host, HostConfig};
 use innkeeper_server::{
     Admission, ClientConnections, Listen, Server, ServerConfig, ServerError, ServerLimits, ServerOptions,
 };
@@ -35,8 +35,12 @@ async fn start_at(
     limits: ServerLimits,
     admission: Admission,
 ) -> Result<Server, ServerError> {
-    let config =
-        HostConfig { providers: Vec::new(), clock: Arc::new(SystemClock), storage: Arc::new(Nowhere) };
+    let config = HostConfig {
+        providers: Vec::new(),
+        clock: Arc::new(SystemClock),
+        storage: Arc::new(Nowhere),
+        administrator_rules: AdministratorRules::default(),
+    };
     let host = Host::start(config).await.unwrap();
     let config = ServerConfig {
         listen,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{Host, HostConfig};
+use innkeeper_core::{AdministratorRules, Host, HostConfig};
 use innkeeper_server::{
     Admission, ClientConnections, Listen, Server, ServerConfig, ServerLimits, ServerOptions,
 };
@@ -27,8 +27,12 @@ struct TestServer {
 
 impl TestServer {
     async fn start(limits: ServerLimits) -> Self {
-        let config =
-            HostConfig { providers: Vec::new(), clock: Arc::new(SystemClock), storage: Arc::new(Nowhere) };
+        let config = HostConfig {
+            providers: Vec::new(),
+            clock: Arc::new(SystemClock),
+            storage: Arc::new(Nowhere),
+            administrator_rules: AdministratorRules::default(),
+        };
         let host = Host::start(config).await.unwrap();
         let config = ServerConfig {
             listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],

@@ -69,6 +69,7 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), StoreFailure
         Change::Handled { client, mark } => handled(db, client, *mark),
         Change::Answered { client, mark, answer } => answered(db, client, *mark, *answer),
         Change::PutRootConfig { values } => Ok(put_host(db, "root_config", &serde_json::to_string(values)?)?),
+        Change::PutRule(_) | Change::RemoveRule { .. } | Change::Audit(_) => Err(StoreFailure::NotStored),
         Change::ReserveSeq { through } => reserve_seq(db, *through),
         Change::CleanShutdown { seq, replay, clients } => record_clean_shutdown(db, *seq, replay, clients),
     }
@@ -97,6 +98,9 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
         | Change::Handled { .. }
         | Change::Answered { .. }
         | Change::PutRootConfig { .. }
+        | Change::PutRule(_)
+        | Change::RemoveRule { .. }
+        | Change::Audit(_)
         | Change::ReserveSeq { .. } => 0,
     };
     body + size_of::<Change>()

@@ -30,6 +30,7 @@ pub(crate) fn load(db: &Connection, mender: &Mender) -> Result<Index, StoreFailu
         with_journal: with_journal(db)?,
         chats: further_chats(db)?,
         root_config: root_config(db, mender)?,
+        rules: Vec::new(),
         clients: clients(db, &mut marks)?,
         replay: if clean { replay(db)? } else { Vec::new() },
         clean,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use innkeeper_core::agent::BoxFuture;
+use innkeeper_core::audit::{AuditPage, AuditQuery};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::clock::{Clock, SystemClock};
 use innkeeper_core::output::{OutputId, StoredOutput};
@@ -197,6 +198,11 @@ impl Storage for Store {
             enqueued?;
             answer.await.unwrap_or_else(|_| Err(stopped()))
         })
+    }
+
+    fn load_audit(&self, _: AuditQuery) -> BoxFuture<Result<AuditPage, StorageError>> {
+        let unavailable = StorageError::Failed("audit records cannot be stored yet".to_owned());
+        Box::pin(std::future::ready(Err(unavailable)))
     }
 
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {

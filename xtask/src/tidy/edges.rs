@@ -63,7 +63,7 @@ const TESTKIT: &str = "innkeeper-testkit";
 
 /// The crate that does no I/O; its dependencies are listed completely.
 const CORE: &str = "innkeeper-core";
-const CORE_MAY_USE: [&str; 15] = [
+const CORE_MAY_USE: [&str; 16] = [
     "ahp",
     "ahp-types",
     "base64",
@@ -73,6 +73,7 @@ const CORE_MAY_USE: [&str; 15] = [
     "secrecy",
     "serde",
     "serde_json",
+    "sha2",
     "thiserror",
     "tokio",
     "tokio-util",

@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::audit::{AuditPage, AuditQuery};
 use crate::output::{OutputId, StoredOutput};
 use crate::storage::{Index, StoredSession};
 
@@ -117,6 +118,10 @@ impl Storage for Disk {
 
     fn load_output(&self, _: OutputId) -> BoxFuture<Result<Option<StoredOutput>, StorageError>> {
         Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn load_audit(&self, _: AuditQuery) -> BoxFuture<Result<AuditPage, StorageError>> {
+        Box::pin(std::future::ready(Ok(AuditPage::default())))
     }
 
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ahp_types::state::{ResponsePart, TurnState};
 use innkeeper_core::ChannelUri;
 use innkeeper_core::agent::BoxFuture;
+use innkeeper_core::audit::{AuditPage, AuditQuery};
 use innkeeper_core::clock::Clock;
 use innkeeper_core::output::{OutputId, StoredOutput};
 use innkeeper_core::storage::{Change, Index, Storage, StorageError, StoredSession};
@@ -268,6 +269,10 @@ impl Storage for DocumentRejectingStorage {
 
     fn load_output(&self, output: OutputId) -> BoxFuture<Result<Option<StoredOutput>, StorageError>> {
         self.storage.load_output(output)
+    }
+
+    fn load_audit(&self, query: AuditQuery) -> BoxFuture<Result<AuditPage, StorageError>> {
+        self.storage.load_audit(query)
     }
 
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {

@@ -9,7 +9,7 @@ use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::{ClientId, ConnectionId};
 use innkeeper_core::state::{Action, Frame, Origin, Outbox, Subscription};
 use innkeeper_core::storage::{Storage as _, StorageError};
-use innkeeper_core::{ChannelUri, Host, HostConfig};
+use innkeeper_core::{AdministratorRules, ChannelUri, Host, HostConfig};
 use innkeeper_core_fakes::{MemoryStorage, Player, Stage};
 use serde_json::json;
 
@@ -17,7 +17,12 @@ use crate::scene::started;
 
 async fn start(stage: &Stage, storage: &Arc<MemoryStorage>) -> Arc<Host> {
     let storage = Arc::clone(storage);
-    let config = HostConfig { providers: vec![stage.provider()], clock: Arc::new(SystemClock), storage };
+    let config = HostConfig {
+        providers: vec![stage.provider()],
+        clock: Arc::new(SystemClock),
+        storage,
+        administrator_rules: AdministratorRules::default(),
+    };
     Host::start(config).await.unwrap()
 }
 
