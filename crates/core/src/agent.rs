@@ -10,6 +10,7 @@ mod event;
 mod offer;
 mod open;
 mod record;
+mod todo;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,6 +29,7 @@ pub use record::{
     ConversationRecords, ConversationSummary, HostConversation, MessageLink, RecordError, RecordedTurn,
     TurnLink,
 };
+pub use todo::{TodoItem, TodoList, TodoStatus};
 
 /// Capacity of an agent's command queue. A session sends one prompt or cancel at a time,
 /// so a full queue means that the driver is stuck; the session then closes the connection.

@@ -7,7 +7,7 @@ use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ErrorInfo, Message};
 
-use super::{History, MessageLink, ResumeToken, TurnMessage};
+use super::{History, MessageLink, ResumeToken, TodoList, TurnMessage};
 use crate::ids::TurnId;
 
 /// An event from an agent.
@@ -63,6 +63,18 @@ pub enum AgentEvent {
     SteeringTaken {
         /// The message's id.
         id: String,
+    },
+    /// An answer broke off, and the agent starts it again: these parts leave the running turn.
+    PartsDiscarded {
+        /// The turn.
+        turn: TurnId,
+        /// The ids of the parts; for tool calls and input requests, the ids of these.
+        parts: Vec<String>,
+    },
+    /// The chat's to-do list changed. An empty list removes it.
+    TodoChanged {
+        /// The whole list.
+        list: TodoList,
     },
     /// The turn ended. Always the last event of the turn.
     TurnEnded {

@@ -48,6 +48,8 @@ impl SessionActor {
             | AgentEvent::MessageLinked { .. }
             | AgentEvent::TurnStarted { .. }
             | AgentEvent::SteeringTaken { .. }
+            | AgentEvent::PartsDiscarded { .. }
+            | AgentEvent::TodoChanged { .. }
             | AgentEvent::TurnEnded { .. }
             | AgentEvent::Closed { .. }) => return Some(other),
         };

@@ -36,6 +36,7 @@ pub(super) fn handle_event(agent: &AgentState, view: DecisionView<'_>, event: Ag
         AgentEvent::TurnEnded { turn, outcome } => turn_ended(agent, view, &turn, outcome),
         AgentEvent::Closed { history, unsent } => closed(agent, view, history, unsent),
         AgentEvent::ChildStarted(child) => children::started(view, &child),
+        AgentEvent::PartsDiscarded { .. } | AgentEvent::TodoChanged { .. } => Decision::default(),
         // The actor has already passed these to the child chat.
         AgentEvent::ChildAction { .. } | AgentEvent::ChildEnded { .. } => Decision::default(),
     }
