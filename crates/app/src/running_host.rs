@@ -13,11 +13,11 @@ use innkeeper_claude::{Program, WardenProgram};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint};
 use innkeeper_core::storage::Storage;
-use innkeeper_core::{AdministratorRules, Host, HostConfig};
+use innkeeper_core::{AdministratorRules, Host, HostConfig, PermissionConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig, ServerOptions};
 use innkeeper_store::{Store, StoreConfig};
-use innkeeper_workspace::{FilesConfig, LocalFiles};
+use innkeeper_workspace::{FilesConfig, LocalFiles, LocalPaths};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -83,6 +83,8 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
             scratch_dir: settings.directories.scratch(),
             registry_dir: settings.directories.started(),
             trust: Arc::new(TrustFile::new(settings.directories.trust(), &settings.trusted)),
+            paths: Arc::new(LocalPaths::new(home())),
+            bypass_refusal: bypass_refusal(),
         },
         drivers.clone(),
     );
@@ -90,7 +92,11 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
         providers: vec![Arc::new(claude)],
         clock: Arc::new(SystemClock),
         storage: Arc::clone(&store) as Arc<dyn Storage>,
-        administrator_rules: AdministratorRules::default(),
+        permissions: PermissionConfig {
+            administrator: AdministratorRules::default(),
+            guarded_paths: vec![settings.directories.data().to_owned()],
+            home: home(),
+        },
     })
     .await?;
     let files = local_files(&host, workspace, &settings.directories, settings.roots);
@@ -112,6 +118,22 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
             Err(error.into())
         }
     }
+}
+
+/// Why the runtime's mode that skips all permission checks is not available. As root, the
+/// runtime starts with this mode only in a sandbox.
+fn bypass_refusal() -> Option<String> {
+    let in_sandbox = std::env::var_os("IS_SANDBOX").is_some_and(|value| value == "1");
+    let refused = nix::unistd::geteuid().is_root() && !in_sandbox;
+    refused.then(|| {
+        "Bypass permissions is not available to root; run the host as another user, or set IS_SANDBOX=1 in a sandbox."
+            .to_owned()
+    })
+}
+
+/// The user's home directory.
+fn home() -> Option<PathBuf> {
+    std::env::home_dir().filter(|home| !home.as_os_str().is_empty())
 }
 
 /// Opens the storage on a blocking thread. Problems with the storage are logged by then.

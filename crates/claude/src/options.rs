@@ -70,6 +70,8 @@ pub struct LaunchOptions {
     pub tools: Tools,
     /// Hooks handled by the host.
     pub hooks: Vec<HookRegistration>,
+    /// Whether to report the hooks that the runtime runs itself.
+    pub hook_events: bool,
     /// JSON schema of the final answer of a turn.
     pub json_schema: Option<Value>,
     /// Settings in the format of the settings files; override user and project settings. Settings
@@ -122,6 +124,7 @@ impl LaunchOptions {
             mcp: McpOptions::default(),
             tools: Tools::default(),
             hooks: Vec::new(),
+            hook_events: false,
             json_schema: None,
             settings: Map::new(),
             setting_sources: vec![SettingSource::User, SettingSource::Project, SettingSource::Local],

@@ -9,6 +9,7 @@ mod command;
 mod event;
 mod offer;
 mod open;
+mod permission;
 mod record;
 mod todo;
 
@@ -25,6 +26,7 @@ pub use open::{
     AgentConnection, Branch, BranchKind, ClientTool, History, OpenAgent, OpenError, OpeningAnswer,
     OpeningOption, OpeningQuestion, ResumeToken, Selection, Switch,
 };
+pub use permission::{PermissionQuery, PermissionQuestion, PermissionStage, PermissionVerdict};
 pub use record::{
     ConversationRecords, ConversationSummary, HostConversation, MessageLink, RecordError, RecordedTurn,
     TurnLink,

@@ -13,6 +13,7 @@ mod offers;
 mod tokens;
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,6 +32,7 @@ use crate::departures::Departures;
 use crate::directories::Primary;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::output::{OutputId, StoredOutput};
+use crate::permission_rules::PermissionRules;
 use crate::session::{
     ChatAddresses, ChatSeed, SessionEnd, SessionEnding, SessionHandle, SessionSeed, chat_state, summary_of,
 };
@@ -54,8 +56,19 @@ pub struct HostConfig {
     pub clock: Arc<dyn Clock>,
     /// Persistent storage.
     pub storage: Arc<dyn Storage>,
-    /// The administrator's permission rules.
-    pub administrator_rules: AdministratorRules,
+    /// What the permission policy uses in all sessions.
+    pub permissions: PermissionConfig,
+}
+
+/// What the permission policy uses in all sessions.
+#[derive(Clone, Debug, Default)]
+pub struct PermissionConfig {
+    /// The administrator's rules.
+    pub administrator: AdministratorRules,
+    /// Directories and files of the host, with links resolved. No agent may write to them.
+    pub guarded_paths: Vec<PathBuf>,
+    /// The user's home directory.
+    pub home: Option<PathBuf>,
 }
 
 /// Permission rules from the configuration file, which the host never changes.
@@ -89,6 +102,7 @@ pub struct Host {
     /// Serializes moves of chats.
     moves: Semaphore,
     departures: Arc<Departures>,
+    permission_rules: Arc<PermissionRules>,
     /// The directories of sessions that are not in memory.
     stored_directories: composing::StoredDirectories,
     /// Whether a session could not be stored during shutdown.
@@ -196,7 +210,13 @@ impl Host {
         let clean = index.clean;
         let to_recover: Vec<ChannelUri> =
             index.unlisted.drain(..).chain(std::mem::take(&mut index.with_journal)).collect();
+        let permission_rules = Arc::new(PermissionRules::new(
+            Arc::clone(&config.storage),
+            std::mem::take(&mut index.rules),
+            config.permissions,
+        ));
         let host = Arc::new(Self {
+            permission_rules,
             store: Arc::new(StateStore::restored(root, index)),
             storage: config.storage,
             providers: config.providers,

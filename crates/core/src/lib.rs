@@ -17,6 +17,7 @@ pub mod host;
 pub mod ids;
 pub mod model;
 pub mod output;
+mod permission_rules;
 pub mod policy;
 pub mod session;
 pub mod state;
@@ -24,4 +25,4 @@ pub mod storage;
 pub mod trust;
 
 pub use channel::{ChannelKind, ChannelUri};
-pub use host::{AdministratorRules, Host, HostConfig};
+pub use host::{AdministratorRules, Host, HostConfig, PermissionConfig};

@@ -17,7 +17,7 @@ use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::ClientId;
 use innkeeper_core::state::{Action, Origin, Outbox};
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AdministratorRules, ChannelUri, Host, HostConfig};
+use innkeeper_core::{ChannelUri, Host, HostConfig, PermissionConfig};
 use serde_json::json;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -90,7 +90,7 @@ impl TestHost {
             providers,
             clock: Arc::new(SystemClock),
             storage: Arc::new(Nowhere),
-            administrator_rules: AdministratorRules::default(),
+            permissions: PermissionConfig::default(),
         })
         .await
         .unwrap();

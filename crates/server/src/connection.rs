@@ -60,13 +60,13 @@ impl ServerContext {
     pub(crate) async fn without_agents() -> Arc<Self> {
         use innkeeper_core::clock::SystemClock;
         use innkeeper_core::storage::Nowhere;
-        use innkeeper_core::{AdministratorRules, HostConfig};
+        use innkeeper_core::{HostConfig, PermissionConfig};
         use innkeeper_workspace::{FilesConfig, LocalFiles};
         let config = HostConfig {
             providers: Vec::new(),
             clock: Arc::new(SystemClock),
             storage: Arc::new(Nowhere),
-            administrator_rules: AdministratorRules::default(),
+            permissions: PermissionConfig::default(),
         };
         let host = Host::start(config).await.unwrap();
         let limits = ServerLimits::default();

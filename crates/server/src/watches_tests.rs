@@ -4,7 +4,7 @@ use std::pin::Pin;
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::state::{Frame, Outbox, Subscription};
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AdministratorRules, HostConfig};
+use innkeeper_core::{HostConfig, PermissionConfig};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -39,7 +39,7 @@ impl World {
             providers: Vec::new(),
             clock,
             storage,
-            administrator_rules: AdministratorRules::default(),
+            permissions: PermissionConfig::default(),
         })
         .await
         .unwrap();

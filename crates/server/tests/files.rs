@@ -28,7 +28,7 @@ use innkeeper_core::client_resources::{ClientResourceError, ClientResources as _
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::ids::ClientId;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AdministratorRules, Host, HostConfig};
+use innkeeper_core::{Host, HostConfig, PermissionConfig};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use innkeeper_testkit::{Observer, RawClient, eventually};
 use innkeeper_workspace::{FilesConfig, LocalFiles, uri_of};
@@ -83,7 +83,7 @@ impl World {
             providers: vec![Arc::new(Idle)],
             clock: Arc::new(SystemClock),
             storage: Arc::new(Nowhere),
-            administrator_rules: AdministratorRules::default(),
+            permissions: PermissionConfig::default(),
         })
         .await?;
         let files = LocalFiles::new(FilesConfig::sessions_of(&host));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AdministratorRules, Host, HostConfig};
+use innkeeper_core::{Host, HostConfig, PermissionConfig};
 use innkeeper_server::{
     Admission, ClientConnections, Listen, Server, ServerConfig, ServerLimits, ServerOptions,
 };
@@ -31,7 +31,7 @@ impl TestServer {
             providers: Vec::new(),
             clock: Arc::new(SystemClock),
             storage: Arc::new(Nowhere),
-            administrator_rules: AdministratorRules::default(),
+            permissions: PermissionConfig::default(),
         };
         let host = Host::start(config).await.unwrap();
         let config = ServerConfig {

@@ -12,6 +12,7 @@ mod glob;
 mod locks;
 mod look;
 mod media;
+mod path_resolver;
 mod pending_changes;
 mod pins;
 mod resolution;
@@ -26,6 +27,7 @@ mod write;
 
 pub use address::{path_of, uri_of};
 pub use files::{FilesConfig, LocalFiles};
+pub use path_resolver::LocalPaths;
 pub use roots::SessionDirectories;
 
 #[cfg(test)]

@@ -3,10 +3,13 @@
 //! Writes prompts, responds to the runtime's requests and stops the runtime. The runtime
 //! has at most one prompt at a time: a message is written only after the previous turn has
 //! ended, every interrupt has been acknowledged and the model is selected. The loop never
-//! blocks on the runtime. Reporting to the session is in `report`.
+//! blocks on the runtime. Reporting to the session is in `report`, requests of the runtime to
+//! the user in `user_requests`, and the permission mode in `permission_mode`.
 
 mod identity;
+mod permission_mode;
 mod report;
+mod user_requests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use std::time::Duration;
 use ahp_types::state::{ErrorInfo, Message as UserInput};
 use innkeeper_claude::turns::{Generation, PromptKind, TurnMachine};
 use innkeeper_claude::{
-    Exit, IncomingRequest, RequestError, Runtime, RuntimeEvent, RuntimeEvents, StopOptions, UserContent,
+    Exit, PermissionMode, RequestError, Runtime, RuntimeEvent, RuntimeEvents, StopOptions, UserContent,
     UserMessage,
 };
 use innkeeper_core::agent::{
@@ -23,21 +26,28 @@ use innkeeper_core::agent::{
 };
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::model::ModelEndpoint;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::config;
 use super::event_queue::{EventQueue, SessionGone};
 use super::map::Mapper;
 use super::prompt::content_blocks;
 use super::requests::{RequestPurpose, Requests};
 use super::selection::Choice;
+use super::tool_access::AccessResolver;
 use super::trust::TrustedProject;
 
 pub(super) use identity::ConversationIdentity;
+pub(super) use permission_mode::AutoMode;
+pub(super) use user_requests::BEFORE_TOOL_USE;
+
 use report::Current;
+use user_requests::{PreparedRequest, WaitingRequest};
 
 /// Pause between two interrupts of a cancelled turn. A runtime that has not yet started on
 /// the message may acknowledge an interrupt and still begin the turn.
@@ -47,10 +57,6 @@ const INTERRUPT_PAUSE: Duration = Duration::from_millis(250);
 /// runtime is stopped, and the next message starts another one. Counted rather than timed,
 /// so that a suspended machine does not use up the runtime's time to respond.
 const INTERRUPT_LIMIT: u32 = 20;
-
-/// Response to the model when a tool call needs a permission.
-const DENIED: &str = "This host cannot ask the user for permission yet, so the call was denied. \
-    Continue without it, or tell the user what you wanted to do.";
 
 /// State of the driver task.
 pub(super) struct ClaudeDriver {
@@ -72,6 +78,24 @@ pub(super) struct ClaudeDriver {
     /// The next message, while it cannot be written yet.
     waiting: Option<TurnMessage>,
     requests: Requests,
+    /// Requests of the runtime that wait for the session.
+    waiting_requests: Vec<WaitingRequest>,
+    /// Requests of the runtime for which the file system is being read.
+    preparing: JoinSet<PreparedRequest>,
+    /// A turn that shows questions of a background task.
+    question_turn: Option<TurnId>,
+    /// The plan file that the runtime wrote last.
+    plan_file: Option<PathBuf>,
+    /// Resolves what tool calls access.
+    access: AccessResolver,
+    /// The permission mode of the session.
+    mode: PermissionMode,
+    /// The permission mode that the runtime last reported or accepted.
+    runtime_mode: PermissionMode,
+    /// What is known about the mode `auto`.
+    auto_mode: Arc<AutoMode>,
+    /// Whether a turn has ended since the runtime started.
+    turn_ended: bool,
     /// Interrupts of a cancelled turn that has not ended.
     interrupt_retry: Option<InterruptRetry>,
     /// When the turn ends because the runtime sends no more messages.
@@ -126,7 +150,9 @@ impl ClaudeDriver {
         (request, identity): (OpenAgent, ConversationIdentity),
         models: Arc<dyn ModelEndpoint>,
         project: Option<TrustedProject>,
+        (access, auto_mode): (AccessResolver, Arc<AutoMode>),
     ) -> Self {
+        let mode = config::permission_mode(&request.config).unwrap_or(PermissionMode::Default);
         let mut turns = TurnMachine::default();
         let generation = turns.started();
         Self {
@@ -143,6 +169,15 @@ impl ClaudeDriver {
             mapper: Mapper::default(),
             waiting: None,
             requests: Requests::default(),
+            waiting_requests: Vec::new(),
+            preparing: JoinSet::new(),
+            question_turn: None,
+            plan_file: None,
+            access,
+            turn_ended: false,
+            mode,
+            runtime_mode: mode,
+            auto_mode,
             interrupt_retry: None,
             quiet_at: None,
             choice: Choice::of(&request.selection),
@@ -183,7 +218,8 @@ impl ClaudeDriver {
         // Commands may still be queued.
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {
-            self.take(command);
+            // A closed session does not need the events.
+            self.take(command).ok();
         }
         let (history, unsent) = (self.history.clone(), self.waiting.map(Box::new));
         self.events.finish(AgentEvent::Closed { history, unsent }).await;
@@ -198,7 +234,7 @@ impl ClaudeDriver {
             (purpose, answer) = self.requests.next() => self.request_completed(purpose, answer),
             command = self.commands.recv() => match command {
                 Some(command) => {
-                    self.take(command);
+                    self.take(command)?;
                     self.advance()
                 }
                 None => Err(End::Stop),
@@ -209,6 +245,13 @@ impl ClaudeDriver {
                 let verdicts = self.turns.quiet();
                 self.verdicts(verdicts, None)
             }
+            Some(prepared) = self.preparing.join_next() => match prepared {
+                Ok(prepared) => self.request_prepared(prepared),
+                Err(error) => {
+                    tracing::error!(%error, "cannot resolve the paths of a tool call");
+                    Ok(())
+                }
+            },
             flushed = self.events.flush_one(), if self.events.is_behind() => Ok(flushed?),
             event = self.messages.next(), if self.events.has_room() => match event {
                 Some(event) => self.event(event),
@@ -218,31 +261,39 @@ impl ClaudeDriver {
     }
 
     /// Records a command of the session; `advance` acts on it.
-    fn take(&mut self, command: AgentCommand) {
+    fn take(&mut self, command: AgentCommand) -> Result<(), End> {
         match command {
             AgentCommand::Prompt { turn, message } => self.waiting = Some(TurnMessage { turn, message }),
             AgentCommand::Cancel { turn } => self.cancel(&turn),
             AgentCommand::Directories(wanted) => self.restart_needed = wanted != self.directories,
+            AgentCommand::Config(values) => self.configure(&values),
+            AgentCommand::PermissionVerdict { tool_call, stage, verdict } => {
+                return self.policy_decided(&tool_call, stage, verdict);
+            }
+            AgentCommand::ToolAnswer { tool_call, answer, .. } => {
+                return self.user_decided(&tool_call, answer);
+            }
+            AgentCommand::InputAnswer(answer) => return self.user_answered(&answer),
             // The provider does not offer these features, so the session never sends them.
             AgentCommand::Steer { .. }
             | AgentCommand::Unsteer { .. }
-            | AgentCommand::ToolAnswer { .. }
-            | AgentCommand::InputAnswer(_)
             | AgentCommand::Rewind { .. }
             | AgentCommand::Token(_)
-            | AgentCommand::Config(_)
             | AgentCommand::ClientTools(_)
             | AgentCommand::Toggle(_)
             | AgentCommand::McpServer { .. } => {
                 tracing::error!(?command, "received a command for an unsupported feature");
             }
         }
+        Ok(())
     }
 
     fn cancel(&mut self, turn: &TurnId) {
         if self.waiting.take_if(|waiting| waiting.turn == *turn).is_some() {
             return;
         }
+        // Before the interrupt: a tool must not run after it.
+        self.deny_requests_of(turn);
         if let Some(current) = self.requested.take_if(|current| current.turn == *turn) {
             let key = current.key;
             self.link_answer(current);
@@ -260,14 +311,17 @@ impl ClaudeDriver {
     /// Writes the waiting message if possible. Stops the runtime between two turns if it
     /// must be restarted with different options.
     fn advance(&mut self) -> Result<(), End> {
-        if !self.turns.is_free() || self.requests.is_selecting() {
+        if !self.turns.is_free() || self.requests.is_configuring() {
             return Ok(());
         }
         if self.restart_needed {
             // The session starts a new runtime and sends it the waiting message, if any.
             return Err(End::Stop);
         }
-        let Some(TurnMessage { message, .. }) = &self.waiting else { return Ok(()) };
+        let Some(TurnMessage { message, .. }) = &self.waiting else {
+            self.probe_auto();
+            return Ok(());
+        };
         if self.project.as_mut().is_some_and(|project| !project.is_trusted()) {
             // The next runtime starts only after the user has seen the change.
             return Err(End::SettingsChanged);
@@ -341,6 +395,8 @@ impl ClaudeDriver {
                 let verdicts = self.turns.interrupt_answered(self.generation);
                 self.verdicts(verdicts, None)?;
             }
+            (RequestPurpose::Mode(mode), answer) => self.mode_set(mode, answer)?,
+            (RequestPurpose::ProbeAuto(_), answer) => self.auto_probed(answer),
             (RequestPurpose::Select(choice), Ok(())) => self.choice = choice,
             (RequestPurpose::Select(choice), Err(error)) => {
                 // The message that requested the model may have been cancelled meanwhile.
@@ -359,32 +415,9 @@ impl ClaudeDriver {
     fn event(&mut self, event: RuntimeEvent) -> Result<(), End> {
         match event {
             RuntimeEvent::Message(message) => self.message(&message),
-            RuntimeEvent::Request { id, request } => {
-                self.respond_to(&id, &request);
-                Ok(())
-            }
-            RuntimeEvent::RequestCancelled { .. } => Ok(()),
+            RuntimeEvent::Request { id, request } => self.runtime_request(&id, request),
+            RuntimeEvent::RequestCancelled { id } => self.request_withdrawn(&id),
             RuntimeEvent::Exited(exit) => Err(End::Exited(exit)),
-        }
-    }
-
-    /// Responds to a request of the runtime. Requests cannot be forwarded to a user yet.
-    fn respond_to(&self, id: &str, request: &IncomingRequest) {
-        let answer: Result<Value, String> = match request {
-            IncomingRequest::CanUseTool(ask) => {
-                tracing::info!(tool = ask.tool_name.as_deref(), "denied a tool call that needs permission");
-                Ok(json!({"behavior": "deny", "message": DENIED, "toolUseID": ask.tool_use_id}))
-            }
-            IncomingRequest::Elicitation(_) => Ok(json!({"action": "decline"})),
-            IncomingRequest::HookCallback(_) => Ok(json!({})),
-            IncomingRequest::McpMessage(_) => Err("this host does not run MCP servers".to_owned()),
-            IncomingRequest::UserDialog(_) => Err("this host does not show dialogs".to_owned()),
-            IncomingRequest::TokenRefresh(_) => Err("this host does not have another token".to_owned()),
-            // `innkeeper-claude` has already responded.
-            IncomingRequest::Unknown(_) => return,
-        };
-        if let Err(error) = self.runtime.respond(id, answer) {
-            tracing::debug!(%error, "cannot respond to the runtime");
         }
     }
 }

@@ -10,10 +10,23 @@ use innkeeper_claude::{
 };
 use innkeeper_core::agent::ResumeToken;
 use innkeeper_core::model::ModelAccess;
+use innkeeper_core::policy::{PathResolver, ResolvedPath};
+use serde_json::Value;
+use std::path::Path;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio_util::task::TaskTracker;
 
 use super::*;
+
+/// Resolves paths without the file system.
+struct NoPaths;
+
+impl PathResolver for NoPaths {
+    fn resolve(&self, path: &str, base: &Path) -> ResolvedPath {
+        let lexical = base.join(path);
+        ResolvedPath { given: path.to_owned(), real: Some(lexical.clone()), lexical }
+    }
+}
 
 /// The runtime's end of the pipes.
 struct FakeRuntime {
@@ -157,6 +170,7 @@ impl Scene {
             opened,
             Arc::new(NoModels),
             None,
+            (AccessResolver::new(Arc::new(NoPaths), scratch.path().to_owned(), &[], None), Arc::default()),
         );
         tasks.spawn(driver.run());
         Self {

@@ -14,13 +14,18 @@
 
 mod config;
 mod driver;
+mod elicitation;
 mod event_queue;
 mod map;
+mod plan_review;
 mod prompt;
 mod provider;
 mod records;
 mod requests;
+mod rule_suggestions;
 mod selection;
+mod tool_access;
 mod trust;
+mod user_questions;
 
 pub use provider::{ClaudeProvider, ClaudeProviderConfig, ProgramSource};

@@ -11,24 +11,27 @@ use ahp_types::state::{
     SessionModelInfo,
 };
 use innkeeper_claude::{
-    ApiEndpoint, Conversation, Directories, LaunchOptions, Program, Runtime, StartError, WardenProgram,
+    ApiEndpoint, BypassPermissions, Conversation, Directories, HookRegistration, LaunchOptions,
+    PermissionMode, Program, Runtime, StartError, WardenProgram,
 };
 use innkeeper_claude::{project, transcript};
 use innkeeper_core::agent::{
-    AgentConnection, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo,
+    AgentConnection, AgentFeatures, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo,
     ConversationRecords, EVENT_CAPACITY, History, OpenAgent, OpenError, ResolvedConfig,
 };
 use innkeeper_core::model::ModelEndpoint;
+use innkeeper_core::policy::PathResolver;
 use innkeeper_core::trust::FolderTrust;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::config;
-use super::driver::{ClaudeDriver, ConversationIdentity};
+use super::config::{self, ModeOffer};
+use super::driver::{AutoMode, BEFORE_TOOL_USE, ClaudeDriver, ConversationIdentity};
 use super::records::ClaudeRecords;
 use super::selection::Choice;
+use super::tool_access::AccessResolver;
 use super::trust::{self, ProjectFolder, TrustedProject};
 
 /// The provider id, also the URI scheme of its sessions.
@@ -46,6 +49,10 @@ const COMMANDS: [(&str, &str); 3] = [
     ("context", "Show what uses the context"),
     ("cost", "Show the cost of the conversation"),
 ];
+
+/// Seconds that the runtime waits for the host's decision before it uses a tool. The host
+/// decides at once; after the timeout the runtime would continue without the decision.
+const HOOK_TIMEOUT: u32 = 3_600;
 
 /// Finds the runtime to start. Called at every start, since a runtime may be installed
 /// while the host runs. Never downloads. The error tells the user what to do.
@@ -69,6 +76,10 @@ pub struct ClaudeProviderConfig {
     pub registry_dir: PathBuf,
     /// The user's decisions about folders.
     pub trust: Arc<dyn FolderTrust>,
+    /// Resolves the paths of tool calls.
+    pub paths: Arc<dyn PathResolver>,
+    /// Why the mode that skips all permission checks is not available, as text for the user.
+    pub bypass_refusal: Option<String>,
 }
 
 /// The agent provider for Claude Code.
@@ -77,6 +88,8 @@ pub struct ClaudeProvider {
     /// The offer that clients see.
     offer: watch::Sender<AgentOffer>,
     records: Arc<ClaudeRecords>,
+    /// What is known about the permission mode `auto`.
+    auto_mode: Arc<AutoMode>,
     /// The driver tasks, so that the host can wait for them.
     tasks: TaskTracker,
 }
@@ -97,7 +110,13 @@ impl ClaudeProvider {
     /// Creates a provider whose drivers run on `tasks`.
     pub fn new(config: ClaudeProviderConfig, tasks: TaskTracker) -> Self {
         let records = Arc::new(ClaudeRecords::new(&config.environment));
-        Self { config: Arc::new(config), offer: watch::Sender::new(offer()), records, tasks }
+        Self {
+            config: Arc::new(config),
+            offer: watch::Sender::new(offer()),
+            records,
+            auto_mode: Arc::default(),
+            tasks,
+        }
     }
 }
 
@@ -111,7 +130,8 @@ impl AgentProvider for ClaudeProvider {
     }
 
     fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
-        config::resolve(chosen)
+        let bypass_refusal = self.config.bypass_refusal.clone();
+        config::resolve(chosen, &ModeOffer { auto: self.auto_mode.is_accepted(), bypass_refusal })
     }
 
     fn open(
@@ -120,12 +140,14 @@ impl AgentProvider for ClaudeProvider {
         cancel: CancellationToken,
     ) -> BoxFuture<Result<AgentConnection, OpenError>> {
         let (config, tasks) = (Arc::clone(&self.config), self.tasks.clone());
+        let auto_mode = Arc::clone(&self.auto_mode);
         Box::pin(async move {
             let mut options = launch_options(&config, &request)?;
             let project = trusted_project(&config, &request, &options).await?;
             if project.is_none() {
                 project::restrict(&mut options);
             }
+            let access = access_resolver(&config, &options).await?;
             let identity = identity(&request, &options.conversation);
             let (runtime, messages) = Runtime::start(options, cancel).await.map_err(open_error)?;
             tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started Claude runtime");
@@ -140,6 +162,7 @@ impl AgentProvider for ClaudeProvider {
                 (request, identity),
                 models,
                 project,
+                (access, auto_mode),
             );
             tasks.spawn(driver.run());
             Ok(AgentConnection { commands, events, close })
@@ -168,7 +191,8 @@ fn offer() -> AgentOffer {
         name: (*name).to_owned(),
         description: (*description).to_owned(),
     };
-    AgentOffer { commands: COMMANDS.iter().map(command).collect(), ..AgentOffer::new(info) }
+    let features = AgentFeatures { questions: true, live_config: true, ..AgentFeatures::default() };
+    AgentOffer { commands: COMMANDS.iter().map(command).collect(), features, ..AgentOffer::new(info) }
 }
 
 fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<LaunchOptions, OpenError> {
@@ -196,12 +220,38 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
         model: choice.model_name().map(str::to_owned),
         effort: choice.effort,
         agent: choice.agent,
-        permission_mode: config::permission_mode(&request.config),
+        // Without it, the user's settings would choose a mode that clients do not see.
+        permission_mode: Some(config::permission_mode(&request.config).unwrap_or(PermissionMode::Default)),
+        bypass_permissions: match config.bypass_refusal {
+            Some(_) => BypassPermissions::Forbidden,
+            None => BypassPermissions::Selectable,
+        },
+        hooks: vec![HookRegistration {
+            event: "PreToolUse".to_owned(),
+            matcher: None,
+            callbacks: vec![BEFORE_TOOL_USE.to_owned()],
+            timeout_seconds: Some(HOOK_TIMEOUT),
+        }],
+        hook_events: true,
         environment: config.environment.clone(),
         overrides: variables.collect(),
         registry: Some(config.registry_dir.clone()),
         directories: others,
         ..LaunchOptions::new(program, config.warden.clone(), conversation, directories)
+    })
+}
+
+/// Resolves the working directories, on a thread that may block.
+async fn access_resolver(
+    config: &ClaudeProviderConfig,
+    options: &LaunchOptions,
+) -> Result<AccessResolver, OpenError> {
+    let (paths, cwd, others) = (Arc::clone(&config.paths), options.cwd.clone(), options.directories.clone());
+    let config_dir = transcript::config_dir(&config.environment);
+    let resolve = move || AccessResolver::new(paths, cwd, &others, config_dir.as_deref());
+    tokio::task::spawn_blocking(resolve).await.map_err(|error| OpenError::Failed {
+        error_type: "internal_error".to_owned(),
+        message: format!("Cannot resolve the working directories: {error}."),
     })
 }
 

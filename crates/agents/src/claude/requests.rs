@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-use innkeeper_claude::{Controls, Queued, RequestError};
+use innkeeper_claude::{Controls, PermissionMode, Queued, RequestError};
 
 use super::selection::Choice;
 
@@ -18,6 +18,10 @@ pub(super) enum RequestPurpose {
     Interrupt,
     /// Switches to this model and effort for the waiting message.
     Select(Choice),
+    /// Switches to this permission mode.
+    Mode(PermissionMode),
+    /// Finds out whether the runtime accepts the mode `auto`, and returns to this mode.
+    ProbeAuto(PermissionMode),
 }
 
 /// Requests in flight.
@@ -55,9 +59,37 @@ impl Requests {
         self.waiting.push(PendingControl { purpose: RequestPurpose::Select(wanted), answer });
     }
 
-    /// Whether a change of model or effort is pending.
-    pub(super) fn is_selecting(&self) -> bool {
-        self.waiting.iter().any(|request| matches!(request.purpose, RequestPurpose::Select(_)))
+    /// Switches the runtime to a permission mode.
+    pub(super) fn set_mode(&mut self, controls: &Controls, mode: PermissionMode) {
+        let controls = controls.clone();
+        let answer = Box::pin(async move { set_mode(&controls, mode).await });
+        self.waiting.push(PendingControl { purpose: RequestPurpose::Mode(mode), answer });
+    }
+
+    /// Finds out whether the runtime accepts the mode `auto`.
+    pub(super) fn probe_auto(&mut self, controls: &Controls, current: PermissionMode) {
+        let controls = controls.clone();
+        let answer = Box::pin(async move {
+            let accepted = set_mode(&controls, PermissionMode::Auto).await;
+            if accepted.is_ok() {
+                set_mode(&controls, current).await?;
+            }
+            accepted
+        });
+        self.waiting.push(PendingControl { purpose: RequestPurpose::ProbeAuto(current), answer });
+    }
+
+    /// Whether a change of model, effort or permission mode is pending.
+    pub(super) fn is_configuring(&self) -> bool {
+        self.waiting.iter().any(|request| request.purpose != RequestPurpose::Interrupt)
+    }
+
+    /// Whether a change of the permission mode is pending.
+    pub(super) fn is_changing_mode(&self) -> bool {
+        let changes = |request: &PendingControl| {
+            matches!(request.purpose, RequestPurpose::Mode(_) | RequestPurpose::ProbeAuto(_))
+        };
+        self.waiting.iter().any(changes)
     }
 
     /// Returns the next response; pending while there are no requests. Cancel-safe: a request stays in the
@@ -73,5 +105,17 @@ impl Requests {
             Poll::Pending
         })
         .await
+    }
+}
+
+/// Sets a permission mode. A runtime that reports another mode has refused it.
+async fn set_mode(controls: &Controls, mode: PermissionMode) -> Result<(), RequestError> {
+    let answer = controls.set_permission_mode(mode).await?;
+    match answer.mode {
+        Some(reported) if reported != mode.as_str() => Err(RequestError::Refused {
+            message: format!("the permission mode is still {reported}"),
+            code: None,
+        }),
+        Some(_) | None => Ok(()),
     }
 }

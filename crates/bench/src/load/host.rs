@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::{Nowhere, Storage};
-use innkeeper_core::{AdministratorRules, Host, HostConfig};
+use innkeeper_core::{Host, HostConfig, PermissionConfig};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use innkeeper_workspace::{FilesConfig, LocalFiles};
 use tokio_util::task::TaskTracker;
@@ -38,7 +38,7 @@ impl LoadHost {
             providers: vec![Arc::new(agent)],
             clock: Arc::new(SystemClock),
             storage,
-            administrator_rules: AdministratorRules::default(),
+            permissions: PermissionConfig::default(),
         })
         .await?;
         let config = ServerConfig {

@@ -101,6 +101,9 @@ fn arguments(options: &LaunchOptions) -> Vec<OsString> {
     flag("--include-partial-messages".to_owned());
     flag("--replay-user-messages".to_owned());
     flag("--permission-prompt-tool=stdio".to_owned());
+    if options.hook_events {
+        flag("--include-hook-events".to_owned());
+    }
     let sources: Vec<_> = options.setting_sources.iter().map(|source| source.as_str()).collect();
     flag(format!("--setting-sources={}", sources.join(",")));
     match options.conversation {

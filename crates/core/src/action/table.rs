@@ -192,7 +192,7 @@ table! {
         ChatIsArchivedChanged               Ahead  -       After -         -       Shown -           -     -;
         ChatInputRequested                  -      Running After -         -       Shown -           -     -;
         ChatInputAnswerChanged              After  -       After -         -       Shown -           -     -;
-        ChatInputCompleted                  Ahead  -       After -         -       Shown -           -     -;
+        ChatInputCompleted                  Ahead  Running After -         -       Shown -           -     -;
         ChatTruncated                       Ahead  -       Ahead Truncates -       Shown -           -     -;
         ChatTurnsLoaded                     -      -       After -         -       Shown -           -     -;
     }

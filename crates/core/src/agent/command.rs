@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ChatInputAnswer, ChatInputResponseKind, Message, ToolCallResult};
 
-use super::{AgentFeatures, ClientTool, ResourceToken, Switch};
+use super::{AgentFeatures, ClientTool, PermissionStage, PermissionVerdict, ResourceToken, Switch};
 use crate::ids::TurnId;
 
 /// A command from a session to its agent. A feature name in parentheses means that the
@@ -40,6 +40,15 @@ pub enum AgentCommand {
     Unsteer {
         /// The message's id.
         id: String,
+    },
+    /// Answers a permission query without asking a user. (`questions`)
+    PermissionVerdict {
+        /// The call.
+        tool_call: String,
+        /// The stage of the query.
+        stage: PermissionStage,
+        /// The decision.
+        verdict: PermissionVerdict,
     },
     /// Delivers the answer of a user or client to a pending tool call. (`questions`)
     ToolAnswer {
@@ -85,7 +94,9 @@ impl AgentCommand {
         match self {
             Self::Prompt { .. } | Self::Cancel { .. } | Self::Directories(_) => true,
             Self::Steer { .. } | Self::Unsteer { .. } => features.steering,
-            Self::ToolAnswer { .. } | Self::InputAnswer(_) => features.questions,
+            Self::PermissionVerdict { .. } | Self::ToolAnswer { .. } | Self::InputAnswer(_) => {
+                features.questions
+            }
             Self::Rewind { .. } => features.rewind,
             Self::Config(_) => features.live_config,
             Self::ClientTools(_) => features.client_tools,
@@ -135,6 +146,8 @@ pub enum ToolAnswer {
         option: Option<String>,
         /// The alternative that the user suggested.
         suggestion: Option<String>,
+        /// Permission rules that the session has added, so that the agent can use them, too.
+        remembered: Vec<String>,
     },
     /// Whether the tool's result may be used. For a client's tool, sent only on denial.
     ResultConfirmed(Approval),

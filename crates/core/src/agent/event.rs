@@ -7,7 +7,7 @@ use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ErrorInfo, Message};
 
-use super::{History, MessageLink, ResumeToken, TodoList, TurnMessage};
+use super::{History, MessageLink, PermissionQuery, ResumeToken, TodoList, TurnMessage};
 use crate::ids::TurnId;
 
 /// An event from an agent.
@@ -41,6 +41,13 @@ pub enum AgentEvent {
     ConfigChanged {
         /// The changed values.
         values: JsonObject,
+    },
+    /// The agent needs a decision about a tool call. (`questions`)
+    PermissionRequested(Box<PermissionQuery>),
+    /// The agent no longer needs an answer about a tool call: it decided itself.
+    PermissionWithdrawn {
+        /// The call.
+        tool_call: String,
     },
     /// The agent's current id for the conversation.
     ResumeToken(ResumeToken),

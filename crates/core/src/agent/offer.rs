@@ -95,7 +95,8 @@ pub struct AgentFeatures {
     pub mcp_servers: bool,
     /// `Token`. If off, only the provider receives the token.
     pub tokens: bool,
-    /// `ToolAnswer` and `InputAnswer`. If off, the agent may not ask the user.
+    /// `PermissionVerdict`, `ToolAnswer` and `InputAnswer`. If off, the agent may not ask the
+    /// user.
     pub questions: bool,
 }
 

@@ -222,6 +222,7 @@ impl Host {
             storage: Arc::clone(&self.storage),
             addresses: Arc::clone(&self.addresses),
             clock: Arc::clone(&self.clock),
+            permission_rules: Arc::clone(&self.permission_rules),
             tasks: self.tasks.clone(),
         };
         let (actor, handle) = SessionActor::new(seed, services);

@@ -21,17 +21,19 @@ use super::decide::{ActionTarget, Decision, DecisionInput, DecisionView, Phase, 
 use super::handle::{ClientDispatch, EndWaiter, SessionEnding, SessionHandle, SessionInput};
 use super::idle::IDLE_CHECK_INTERVAL;
 use super::opening::AgentOpener;
+use super::policy_inputs::{PolicyInputs, SessionRules, workspace_of};
 use super::publisher::{Publisher, PublisherSeed};
 use super::transfer::ExpectedChats;
 use crate::action::{AgentUpdate, meaning};
 use crate::agent::{
     AgentConnection, AgentEvent, AgentProvider, ConversationRecords, History, HostConversation, OpenError,
-    ResourceToken,
+    PermissionQuery, ResourceToken,
 };
 use crate::channel::ChannelUri;
 use crate::clock::Clock;
 use crate::ids::ClientId;
-use crate::state::StateStore;
+use crate::permission_rules::PermissionRules;
+use crate::state::{ChannelState, StateStore};
 use crate::storage::{Storage, StorageError};
 
 /// Inputs that may wait in a session's queue. While it is full, the handler of the sending
@@ -74,6 +76,10 @@ pub(crate) struct SessionActor {
     pub(super) opener: AgentOpener,
     pub(super) addresses: Arc<ChatAddresses>,
     pub(super) chats: Chats,
+    /// The session's own permission rules.
+    session_rules: SessionRules,
+    /// The permission rules of all sessions.
+    pub(super) permission_rules: Arc<PermissionRules>,
     /// Whether the session is in the session list.
     pub(super) listed: bool,
     pub(super) inputs: mpsc::Receiver<SessionInput>,
@@ -98,6 +104,8 @@ pub(crate) struct SessionServices {
     pub(crate) addresses: Arc<ChatAddresses>,
     /// The wall clock.
     pub(crate) clock: Arc<dyn Clock>,
+    /// The permission rules of all sessions.
+    pub(crate) permission_rules: Arc<PermissionRules>,
     /// Counts helper tasks.
     pub(crate) tasks: TaskTracker,
 }
@@ -105,7 +113,7 @@ pub(crate) struct SessionServices {
 impl SessionActor {
     /// Creates the actor and its handle. The session's channels must exist in the store.
     pub(crate) fn new(seed: SessionSeed, services: SessionServices) -> (Self, SessionHandle) {
-        let SessionServices { store, storage, addresses, clock, tasks } = services;
+        let SessionServices { store, storage, addresses, clock, permission_rules, tasks } = services;
         let SessionSeed { uri, chats, created_at, provider, creator, listed, next_entry, stale } = seed;
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
         let handle = SessionHandle::new(sender.clone());
@@ -123,6 +131,8 @@ impl SessionActor {
             opener: AgentOpener { provider, tasks, inputs: sender.downgrade() },
             addresses,
             chats,
+            session_rules: SessionRules::default(),
+            permission_rules,
             listed,
             inputs,
             idle_since: None,
@@ -249,7 +259,14 @@ impl SessionActor {
         self.apply_decision(&chat, decision).await;
         self.project(&chat);
         match target {
-            ActionTarget::Chat => self.start_waiting_message(&chat).await,
+            ActionTarget::Chat => {
+                if matches!(action, StateAction::ChatToolCallConfirmed(_)) {
+                    // The answer may have added rules or changed the mode.
+                    self.brief_agents();
+                    self.reconsider_permissions().await;
+                }
+                self.start_waiting_message(&chat).await;
+            }
             ActionTarget::Session => {
                 self.update_agents(action).await;
                 self.start_waiting_messages().await;
@@ -297,7 +314,10 @@ impl SessionActor {
     /// Updates all agents after a change of the session.
     async fn update_agents(&mut self, action: &StateAction) {
         match meaning(action).agent_update {
-            Some(AgentUpdate::Settings) => self.brief_agents(),
+            Some(AgentUpdate::Settings) => {
+                self.brief_agents();
+                self.reconsider_permissions().await;
+            }
             Some(AgentUpdate::Directories) => self.update_chat_directories(action).await,
             None => {}
         }
@@ -335,15 +355,47 @@ impl SessionActor {
         if closed {
             self.end_children(chat).await;
         }
+        if let AgentEvent::PermissionRequested(query) = event {
+            self.decide_permission(chat, *query).await;
+            return;
+        }
         let configures = matches!(event, AgentEvent::ConfigChanged { .. });
         self.decide_and_apply(chat, DecisionInput::Agent(event)).await;
         if configures {
             // The other chats' agents use the same configuration.
             self.brief_agents();
+            self.reconsider_permissions().await;
         }
         if closed {
             self.finish_leaving_chats().await;
         }
+    }
+
+    /// Decides about a tool call.
+    async fn decide_permission(&mut self, chat: &ChannelUri, query: PermissionQuery) {
+        let Some(policy) = self.policy_inputs(&query) else { return };
+        self.decide_and_apply(chat, DecisionInput::Permission(query, &policy)).await;
+    }
+
+    /// Decides again about the tool calls that users are asked about.
+    async fn reconsider_permissions(&mut self) {
+        for chat in self.chats.uris().collect::<Vec<_>>() {
+            let open = self.chats.get(&chat).and_then(|chat| chat.agent.permissions.first_open().cloned());
+            let Some(policy) = open.and_then(|query| self.policy_inputs(&query)) else { continue };
+            self.decide_and_apply(&chat, DecisionInput::PolicyChanged(&policy)).await;
+        }
+    }
+
+    /// The rules and the mode for a tool call.
+    fn policy_inputs(&mut self, query: &PermissionQuery) -> Option<PolicyInputs> {
+        let base = workspace_of(query);
+        let (own, host) = (&mut self.session_rules, &self.permission_rules);
+        let channels = (&ChannelUri::root(), &self.uri);
+        let inputs = |root: &ChannelState, session: &ChannelState| {
+            let config = root.root().and_then(|root| root.config.as_ref()).map(|config| &config.values);
+            Some(PolicyInputs::new(own, host, session.session()?, config, base))
+        };
+        self.publisher.store().read_both(channels, inputs).flatten()
     }
 
     pub(super) async fn end(&mut self, ending: SessionEnding, done: Option<EndWaiter>) {

@@ -124,6 +124,9 @@ impl SessionActor {
         if !ended && !meaning.begins_turn() {
             return;
         }
+        for unanswered in chat.agent.permissions.clear() {
+            self.publisher.write_audit(channel, unanswered);
+        }
         if !ended {
             chat.agent.turn_began = self.publisher.elapsed();
             chat.agent.openings = 0;
@@ -149,6 +152,15 @@ impl SessionActor {
             Effect::OpenAgent { history, answer } => {
                 self.opener.open(chat, &mut self.publisher, history, answer);
             }
+            Effect::RememberRules { root, rules } => {
+                let stored = self.permission_rules.allow_in_workspace(&root, &rules, self.publisher.now());
+                self.opener.tasks.spawn(async move {
+                    if let Err(error) = stored.await {
+                        tracing::error!(%error, root = %root.display(), "cannot store permission rules; they apply until the host ends");
+                    }
+                });
+            }
+            Effect::Audit(facts) => self.publisher.write_audit(uri, *facts),
             Effect::UpdateDirectories => chat.update_briefing(&self.publisher, Brief::IfRoom),
             Effect::Agent(command) => {
                 if matches!(command, AgentCommand::Prompt { .. }) {

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::briefing::Briefing;
-use super::decide::{AgentState, Decision, Phase};
+use super::decide::{AgentState, Decision, PermissionLedger, Phase};
 use super::large_output::OutputLimiter;
 use super::links::TurnLinks;
 use super::publisher::Publisher;
@@ -94,6 +94,7 @@ impl Chat {
                 queue_held: seed.queue_held,
                 reopened: false,
                 folded: None,
+                permissions: PermissionLedger::default(),
                 directories: Primary::of(&offer.info),
                 rewind,
             },
@@ -159,6 +160,9 @@ impl Chat {
         }
         if let Some(folded) = decision.folded.take() {
             agent.folded = folded;
+        }
+        for change in std::mem::take(&mut decision.permissions) {
+            agent.permissions.apply(change);
         }
         if decision.works {
             // The rewind was sent before the message that the agent is working on.

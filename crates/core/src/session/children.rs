@@ -44,6 +44,8 @@ impl SessionActor {
             other @ (AgentEvent::Action(_)
             | AgentEvent::TitleSuggested { .. }
             | AgentEvent::ConfigChanged { .. }
+            | AgentEvent::PermissionRequested(_)
+            | AgentEvent::PermissionWithdrawn { .. }
             | AgentEvent::ResumeToken(_)
             | AgentEvent::MessageLinked { .. }
             | AgentEvent::TurnStarted { .. }

@@ -8,7 +8,7 @@
 //! `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
 //! limits), `times` (times from clients), `chats` (the list of chats), `new_chats`, `agent`
 //! (agent events), `leftovers` (state that must not outlive an agent), `opening_question`
-//! (questions before an agent can be opened) and `lost_history` (agents that have lost their
+//! (questions before an agent can be opened), `permissions` (tool calls that need permission) and `lost_history` (agents that have lost their
 //! record).
 
 mod agent;
@@ -22,22 +22,25 @@ mod lost_history;
 mod names;
 mod new_chats;
 mod opening_question;
+mod permissions;
 mod queue;
 mod settings;
 mod times;
 mod tools;
 mod turns;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ahp_types::actions::{SessionCreationFailedAction, SessionReadyAction, StateAction};
 use ahp_types::state::{ChatState, ErrorInfo, SessionLifecycle, SessionState};
 
 use super::SessionEnding;
+use super::policy_inputs::PolicyInputs;
 use crate::action::{Dispatched, meaning};
 use crate::agent::{
     AgentCommand, AgentEvent, AgentFeatures, History, McpServerRequest, MessageLink, OpenError,
-    OpeningAnswer, ResourceToken, ResumeToken, TurnMessage, TurnOutcome,
+    OpeningAnswer, PermissionQuery, ResourceToken, ResumeToken, TurnMessage, TurnOutcome,
 };
 use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
@@ -53,6 +56,7 @@ pub(super) use leftovers::{clear_chat_agent, clear_session_agents};
 pub(super) use names::cut as cut_name;
 pub(super) use new_chats::{BranchSource, NewChatView, check_initial_message, new_chat};
 pub(super) use opening_question::QuestionTopic;
+pub(super) use permissions::{AuditFacts, LedgerChange, PermissionLedger};
 pub(super) use queue::{QueueEffect, holds_queue};
 use turns::Resumable;
 
@@ -76,6 +80,8 @@ pub(super) struct AgentState {
     pub(super) folded: Option<TurnMessage>,
     /// The role of the first of several directories; `None` if the agent supports only one.
     pub(super) directories: Option<Primary>,
+    /// The tool calls that have no decision yet.
+    pub(super) permissions: PermissionLedger,
     /// How far the agent must rewind before it gets the next message. Kept until the agent
     /// has shown that it did; telling it twice is harmless.
     pub(super) rewind: Option<Rewind>,
@@ -167,6 +173,10 @@ pub(super) enum DecisionInput<'a> {
     OpenFailed(&'a OpenError),
     /// The agent reported an event.
     Agent(AgentEvent),
+    /// The agent needs a decision about a tool call.
+    Permission(PermissionQuery, &'a PolicyInputs),
+    /// The rules or the permission mode may have changed.
+    PolicyChanged(&'a PolicyInputs),
     /// A client has left the session.
     ClientLeft(&'a ClientId),
     /// This action changed the session's directories.
@@ -199,10 +209,29 @@ pub(super) struct Decision {
     pub(super) link: Option<(TurnId, MessageLink)>,
     /// The agent's own turn that is folded into the running one, if that changes.
     pub(super) folded: Option<Option<TurnMessage>>,
+    /// Changes of the tool calls without a decision.
+    pub(super) permissions: Vec<LedgerChange>,
     /// The host's follow-up actions.
     pub(super) actions: Vec<(ActionTarget, StateAction)>,
     /// External work.
     pub(super) effects: Vec<Effect>,
+}
+
+impl Decision {
+    /// Adds another decision about the same input, unless the input is rejected.
+    fn and(mut self, other: Self) -> Self {
+        if self.rejection.is_none() {
+            self.extend(other);
+        }
+        self
+    }
+
+    /// Appends the actions, effects and open permissions of another decision.
+    fn extend(&mut self, other: Self) {
+        self.permissions.extend(other.permissions);
+        self.actions.extend(other.actions);
+        self.effects.extend(other.effects);
+    }
 }
 
 /// Work outside the published state.
@@ -221,6 +250,15 @@ pub(super) enum Effect {
     AllAgents(AgentCommand),
     /// Send it its current directories, if they have changed.
     UpdateDirectories,
+    /// Allow tool calls in a workspace from now on.
+    RememberRules {
+        /// The workspace.
+        root: PathBuf,
+        /// The rules.
+        rules: Vec<String>,
+    },
+    /// Record a decision about a tool call.
+    Audit(Box<AuditFacts>),
     /// Close it, or cancel its opening.
     CloseAgent,
     /// The agent has stopped: the chat is finished.
@@ -252,6 +290,8 @@ pub(super) fn decide(agent: &AgentState, view: DecisionView<'_>, input: Decision
         DecisionInput::Opened => decide_opened(agent, view),
         DecisionInput::OpenFailed(error) => decide_open_failed(agent, view, error),
         DecisionInput::Agent(event) => agent::handle_event(agent, view, event),
+        DecisionInput::Permission(query, policy) => permissions::queried(agent, view, policy, query),
+        DecisionInput::PolicyChanged(policy) => permissions::reconsidered(agent, view, policy),
         DecisionInput::ClientLeft(client) => settings::client_left(view, client),
         DecisionInput::Directories(action) => directories::session_changed(view, action),
         DecisionInput::Token(token) => settings::token(view, token),
@@ -283,7 +323,10 @@ fn decide_chat(
         Dispatched::ChatTurnResume(resume) => turns::resumed(agent, view, &resume.turn_id),
         Dispatched::ChatPendingMessageSet(set) => queue::set(agent, view, set),
         Dispatched::ChatPendingMessageRemoved(removed) => queue::removed(view, removed),
-        Dispatched::ChatToolCallConfirmed(confirmed) => tools::confirmed(view, confirmed),
+        Dispatched::ChatToolCallConfirmed(confirmed) => {
+            let (decision, remembered) = permissions::answered(agent, view, confirmed, client);
+            tools::confirmed(view, confirmed, remembered).and(decision)
+        }
         Dispatched::ChatToolCallResultConfirmed(confirmed) => tools::result_confirmed(view, confirmed),
         Dispatched::ChatToolCallComplete(completed) => tools::completed(view, client, completed),
         Dispatched::ChatToolCallContentChanged(changed) => {

@@ -63,6 +63,7 @@ fn agent_state(phase: Phase) -> AgentState {
         queue_held: false,
         reopened: false,
         folded: None,
+        permissions: PermissionLedger::default(),
         directories: None,
         rewind: None,
     }

@@ -234,6 +234,8 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     use super::*;
+    use crate::host::PermissionConfig;
+    use crate::permission_rules::PermissionRules;
     use tokio::sync::watch;
 
     use crate::agent::{AgentOffer, AgentProvider, BoxFuture, OpenAgent};
@@ -272,6 +274,11 @@ mod tests {
             storage: Arc::new(Nowhere),
             addresses: Arc::new(ChatAddresses::default()),
             clock: Arc::new(SystemClock),
+            permission_rules: Arc::new(PermissionRules::new(
+                Arc::new(Nowhere),
+                Vec::new(),
+                PermissionConfig::default(),
+            )),
             tasks: TaskTracker::new(),
         };
         SessionActor::new(seed, services)

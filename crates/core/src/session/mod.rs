@@ -27,6 +27,7 @@ mod large_output;
 mod links;
 mod opening;
 mod orders;
+mod policy_inputs;
 mod projection;
 mod publisher;
 mod record;

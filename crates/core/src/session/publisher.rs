@@ -26,12 +26,13 @@ use ahp_types::state::{ChatOrigin, ChatState, SessionState};
 use tokio::time::Instant;
 
 use super::chats::ChatSeed;
-use super::decide::chat_removed;
+use super::decide::{AuditFacts, chat_removed};
 use super::handle::{ChatError, ClientDispatch};
 use super::journal_writer::JournalWriter;
 use super::large_output::OutputPiece;
 use super::projection;
 use crate::action::{Durability, meaning};
+use crate::audit::AuditRecord;
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::output::StoredOutput;
@@ -356,7 +357,26 @@ impl Publisher {
         self.journal.write_ahead(changes, entries, None, at).await
     }
 
-    fn now(&self) -> i64 {
+    /// Records a decision about a tool call.
+    pub(super) fn write_audit(&mut self, chat: &ChannelUri, facts: AuditFacts) {
+        let AuditFacts { turn, tool_call, tool, input_digest, decision, layer, rule, client } = facts;
+        let record = AuditRecord {
+            at: self.now(),
+            session: self.session.clone(),
+            chat: chat.clone(),
+            turn,
+            tool_call,
+            tool,
+            input_digest,
+            decision,
+            layer,
+            rule,
+            client,
+        };
+        self.journal.write_soon(Change::Audit(record.shortened()));
+    }
+
+    pub(super) fn now(&self) -> i64 {
         self.clock.now().as_millisecond()
     }
 }

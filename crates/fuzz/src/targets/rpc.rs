@@ -19,7 +19,7 @@ use innkeeper_core::agent::{
 };
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AdministratorRules, Host, HostConfig};
+use innkeeper_core::{Host, HostConfig, PermissionConfig};
 use innkeeper_server::{Admission, Listen, Server, ServerConfig};
 use innkeeper_workspace::{FilesConfig, LocalFiles};
 use serde::Deserialize;
@@ -153,7 +153,7 @@ async fn talk(sent: &[u8], wanted: usize) -> Expected {
         providers: vec![Arc::new(InstantAgent)],
         clock: Arc::new(SystemClock),
         storage: Arc::new(Nowhere),
-        administrator_rules: AdministratorRules::default(),
+        permissions: PermissionConfig::default(),
     };
     let host = Host::start(config).await.unwrap_or_else(|error| panic!("{error}"));
     let config = ServerConfig {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use innkeeper_core::clock::{Clock, SystemClock};
 use innkeeper_core::storage::{Nowhere, Storage};
-use innkeeper_core::{AdministratorRules, Host, HostConfig};
+use innkeeper_core::{Host, HostConfig, PermissionConfig};
 use innkeeper_core_fakes::Stage;
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use innkeeper_testkit::{Observer, RawClient};
@@ -52,7 +52,7 @@ impl StageHost {
             providers: vec![options.stage.provider()],
             clock: Arc::clone(&options.clock),
             storage: Arc::clone(&options.storage),
-            administrator_rules: AdministratorRules::default(),
+            permissions: PermissionConfig::default(),
         })
         .await?;
         let config = ServerConfig {

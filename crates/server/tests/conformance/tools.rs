@@ -71,6 +71,7 @@ async fn approved_call_runs_with_the_displayed_input() {
         input: Some("ls".to_owned()),
         option: None,
         suggestion: None,
+        remembered: Vec::new(),
     };
     assert_eq!(answer_of(&mut player).await, yes);
     assert_eq!(scene.alice.chat(&scene.chat).unwrap().status, 8);
@@ -91,6 +92,7 @@ async fn denied_call_does_not_run_and_the_agent_receives_the_suggestion() {
         input: Some("ls".to_owned()),
         option: None,
         suggestion: Some("use find".to_owned()),
+        remembered: Vec::new(),
     };
     assert_eq!(answer_of(&mut player).await, denied);
     assert_eq!(call(scene.alice.chat(&scene.chat).unwrap())["status"], "cancelled");

@@ -42,6 +42,7 @@ impl ClaudeDriver {
         if let Message::System(SystemMessage::TaskNotification(task)) = message {
             self.notice = task.summary.clone();
         }
+        self.note_mode(message)?;
         let verdicts = self.turns.judge(self.generation, message);
         self.quiet_at = self.turns.awaits_quiet().then(|| Instant::now() + QUIET);
         if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Belongs(_))) {
@@ -86,6 +87,9 @@ impl ClaudeDriver {
     /// Reports the end of a turn.
     pub(super) fn end_turn(&mut self, current: Current, outcome: TurnOutcome) -> Result<(), End> {
         let turn = current.turn.clone();
+        self.turn_ended = true;
+        // Some runtimes do not withdraw the requests of a turn that ends.
+        self.waiting_requests.retain(|waiting| !waiting.is_of(&turn));
         self.link_answer(current);
         Ok(self.events.push(AgentEvent::TurnEnded { turn, outcome })?)
     }
@@ -102,14 +106,7 @@ impl ClaudeDriver {
     fn begin_background_turn(&mut self, key: TurnKey) -> Result<(), End> {
         let turn = TurnId::new(&format!("background-{}", Uuid::new_v4()));
         let text = self.notice.take().unwrap_or_else(|| "Background work continues".to_owned());
-        let message = UserInput {
-            text,
-            origin: MessageOrigin { kind: MessageKind::SystemNotification },
-            attachments: None,
-            model: None,
-            agent: None,
-            meta: None,
-        };
+        let message = system_message(text);
         self.background = Some(Current::new(key, turn.clone()));
         Ok(self.events.push(AgentEvent::TurnStarted { turn, message })?)
     }
@@ -154,5 +151,17 @@ impl ClaudeDriver {
             EndReason::Dropped => TurnOutcome::Cancelled,
             EndReason::NoResult | EndReason::Merged | EndReason::Exited => TurnOutcome::Completed,
         }
+    }
+}
+
+/// The message of a turn that the runtime started itself.
+pub(super) fn system_message(text: String) -> UserInput {
+    UserInput {
+        text,
+        origin: MessageOrigin { kind: MessageKind::SystemNotification },
+        attachments: None,
+        model: None,
+        agent: None,
+        meta: None,
     }
 }

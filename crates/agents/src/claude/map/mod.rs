@@ -23,6 +23,19 @@ use innkeeper_core::ids::TurnId;
 use text::TextBlocks;
 use tools::ToolCalls;
 
+/// Who denied a tool call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Denial {
+    User,
+}
+
+/// How a tool call is shown.
+pub(super) struct CallDescription {
+    pub(super) invocation: ahp_types::common::StringOrMarkdown,
+    pub(super) tool_input: String,
+    pub(super) question: String,
+}
+
 /// Maps the messages of one conversation.
 #[derive(Debug, Default)]
 pub(super) struct Mapper {
@@ -63,6 +76,24 @@ impl Mapper {
                 Vec::new()
             }
         }
+    }
+
+    pub(super) fn permission_requested(
+        &mut self,
+        turn: &TurnId,
+        tool_call: &str,
+        name: &str,
+        input: &serde_json::Value,
+    ) -> Vec<StateAction> {
+        self.tools.permission_requested(turn, tool_call, name, input)
+    }
+
+    pub(super) fn describe(name: &str, input: &serde_json::Value) -> CallDescription {
+        tools::describe(name, input)
+    }
+
+    pub(super) fn denied(&mut self, tool_call: &str, _: Denial) {
+        self.tools.forget(tool_call);
     }
 
     /// Logs a message that does not belong to a turn of the session.

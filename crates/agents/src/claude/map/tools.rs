@@ -195,6 +195,25 @@ impl ToolCalls {
         actions
     }
 
+    pub(super) fn permission_requested(
+        &mut self,
+        turn: &TurnId,
+        id: &str,
+        name: &str,
+        input: &Value,
+    ) -> Vec<StateAction> {
+        let actions = self.start(turn, id, name).into_iter().collect();
+        if let Some(call) = self.calls.get_mut(id) {
+            call.input = input.to_string();
+            call.ready = true;
+        }
+        actions
+    }
+
+    pub(super) fn forget(&mut self, id: &str) {
+        self.calls.remove(id);
+    }
+
     fn start(&mut self, turn: &TurnId, id: &str, name: &str) -> Option<StateAction> {
         if self.calls.contains_key(id) {
             return None;
@@ -237,6 +256,16 @@ impl ToolCalls {
             confirmed: Some(ToolCallConfirmationReason::NotNeeded),
             options: None,
         }))
+    }
+}
+
+pub(super) fn describe(name: &str, input: &Value) -> super::CallDescription {
+    let call =
+        OpenToolCall { turn: String::new(), name: name.to_owned(), input: input.to_string(), ready: true };
+    super::CallDescription {
+        invocation: StringOrMarkdown::from(invocation(&call)),
+        tool_input: shown_input(&call),
+        question: format!("{}?", display_name(name)),
     }
 }
 

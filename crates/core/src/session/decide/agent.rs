@@ -11,7 +11,7 @@ use ahp_types::state::Message;
 use super::turns::{self, Resumable};
 use super::{
     ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, children, error_info, inputs, leftovers,
-    names, queue, settings,
+    names, permissions, queue, settings,
 };
 use crate::action::{AgentRule, meaning, turn_of};
 use crate::agent::{AgentEvent, History, TurnMessage, TurnOutcome};
@@ -27,6 +27,9 @@ pub(super) fn handle_event(agent: &AgentState, view: DecisionView<'_>, event: Ag
         AgentEvent::Action(action) => handle_action(agent, view, action),
         AgentEvent::TitleSuggested { title } => title_suggested(view, title),
         AgentEvent::ConfigChanged { values } => config_changed(view, values),
+        // The actor has already passed these with the rules of the session.
+        AgentEvent::PermissionRequested(_) => Decision::default(),
+        AgentEvent::PermissionWithdrawn { tool_call } => permissions::withdrawn(agent, view, &tool_call),
         AgentEvent::ResumeToken(token) => Decision { resume_token: Some(token), ..Decision::default() },
         AgentEvent::MessageLinked { turn, link } => {
             Decision { link: Some((turn, link)), ..Decision::default() }
@@ -66,6 +69,9 @@ fn handle_action(agent: &AgentState, view: DecisionView<'_>, mut action: Box<Sta
         }
     };
     let target = target_of(meaning.channel).filter(|_| is_due);
+    if let StateAction::ChatToolCallComplete(completed) = action.as_ref() {
+        permissions::completed(agent, &completed.tool_call_id, &mut decision);
+    }
     let asks = matches!(*action, StateAction::ChatInputRequested(_));
     decision.works = target.is_some() && meaning.shows_work;
     decision.actions.extend(target.map(|target| (target, *action)));

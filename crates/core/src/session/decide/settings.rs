@@ -12,6 +12,7 @@ use super::{ActionTarget, Decision, DecisionView, Effect, reject};
 use crate::agent::{AgentCommand, AgentFeatures, ResourceToken};
 use crate::ids::ClientId;
 use crate::session::awaited;
+use crate::session::policy_inputs::{self, PERMISSIONS};
 
 /// Accepts a client's entry or removal as active client only for itself, so that it cannot
 /// act in another client's name.
@@ -70,6 +71,11 @@ pub(super) fn config_changed(
     for (key, value) in &changed.config {
         if config.schema.properties.get(key).is_some_and(|property| !fits(Shape::from(property), value)) {
             return reject(&format!("invalid value for \"{key}\""));
+        }
+        if key == PERMISSIONS
+            && let Some(problem) = policy_inputs::problem_of(value)
+        {
+            return reject(&format!("invalid value for \"{key}\": {problem}"));
         }
     }
     Decision::default()

@@ -18,8 +18,13 @@ use super::{ActionTarget, Decision, DecisionView, Effect, reject};
 use crate::agent::{AgentCommand, Approval, ToolAnswer};
 use crate::ids::{ClientId, TurnId};
 
-/// Handles a client's approval or denial of a call.
-pub(super) fn confirmed(view: DecisionView<'_>, confirmed: &ChatToolCallConfirmedAction) -> Decision {
+/// Handles a client's approval or denial of a call. `remembered` are the permission rules
+/// that the answer adds.
+pub(super) fn confirmed(
+    view: DecisionView<'_>,
+    confirmed: &ChatToolCallConfirmedAction,
+    remembered: Vec<String>,
+) -> Decision {
     let Some(ToolCallState::PendingConfirmation(pending)) =
         call(view, &confirmed.turn_id, &confirmed.tool_call_id)
     else {
@@ -46,6 +51,7 @@ pub(super) fn confirmed(view: DecisionView<'_>, confirmed: &ChatToolCallConfirme
             input: edited.or_else(|| pending.tool_input.as_ref().and_then(inline)),
             option: confirmed.selected_option_id.clone(),
             suggestion: confirmed.user_suggestion.as_ref().map(|message| message.text.clone()),
+            remembered,
         },
     )
 }
@@ -170,8 +176,13 @@ fn answer(turn: &str, tool_call: &str, answer: ToolAnswer) -> Decision {
     Decision { effects: vec![effect], ..Decision::default() }
 }
 
+/// Whether a call waits for confirmation.
+pub(super) fn waits_for_confirmation(view: DecisionView<'_>, turn: &str, tool_call: &str) -> bool {
+    matches!(call(view, turn, tool_call), Some(ToolCallState::PendingConfirmation(_)))
+}
+
 /// A call of the running turn.
-fn call<'a>(view: DecisionView<'a>, turn: &str, tool_call: &str) -> Option<&'a ToolCallState> {
+pub(super) fn call<'a>(view: DecisionView<'a>, turn: &str, tool_call: &str) -> Option<&'a ToolCallState> {
     let active = view.chat.active_turn.as_ref().filter(|active| active.id == turn)?;
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are not tool calls")]
     active.response_parts.iter().find_map(|part| match part {

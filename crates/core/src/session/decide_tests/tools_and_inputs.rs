@@ -30,6 +30,7 @@ fn confirmation_is_accepted_only_while_call_waits_for_it() {
         input: Some("ls -l".to_owned()),
         option: Some("once".to_owned()),
         suggestion: None,
+        remembered: Vec::new(),
     };
     let (turn, tool_call) = (TurnId::new("t1"), "k1".to_owned());
     assert_eq!(

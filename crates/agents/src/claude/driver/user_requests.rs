@@ -1,0 +1,517 @@
+//! Requests of the runtime that wait for the session: tool calls that need permission, plans,
+//! questions and elicitations.
+//!
+//! A request is answered exactly once: by the session's policy, by a user, or with a denial
+//! when its turn is cancelled. A request that the runtime withdraws is not answered.
+
+use ahp_types::actions::{ChatInputCompletedAction, ChatInputRequestedAction, StateAction};
+use ahp_types::state::{ChatInputRequest, ChatInputResponseKind};
+use innkeeper_claude::wire::control::{CanUseTool, Elicitation, HookCallback};
+use innkeeper_claude::{IncomingRequest, PermissionAnswer};
+use innkeeper_core::agent::{
+    AgentEvent, Approval, InputAnswer, PermissionQuery, PermissionQuestion, PermissionStage,
+    PermissionVerdict, ToolAnswer,
+};
+use innkeeper_core::audit::input_digest;
+use innkeeper_core::ids::TurnId;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::super::elicitation::{self, PendingElicitation};
+use super::super::map::{Denial, Mapper};
+use super::super::plan_review::{self, EXIT_PLAN_MODE, PlanSource};
+use super::super::rule_suggestions::{self, RuleSuggestions};
+use super::super::user_questions::{ASK_USER_QUESTION, UserQuestions};
+use super::{ClaudeDriver, End};
+
+/// Id of the hook that the runtime calls before it uses a tool.
+pub(in super::super) const BEFORE_TOOL_USE: &str = "before-tool-use";
+
+/// The answer to the model when a call is denied because its turn was stopped.
+const STOPPED: &str = "The user stopped the turn.";
+
+/// A request of the runtime that waits for the session.
+#[derive(Debug)]
+pub(super) struct WaitingRequest {
+    /// The runtime's id of the request.
+    id: String,
+    /// The turn that shows it; `None` for a background task between turns.
+    turn: Option<TurnId>,
+    kind: WaitingKind,
+}
+
+#[derive(Debug)]
+enum WaitingKind {
+    /// The runtime is about to use a tool.
+    BeforeUse { tool_call: String },
+    /// The runtime needs permission to use a tool.
+    Permission { tool_call: String, ask: Box<CanUseTool> },
+    /// The runtime needs approval of a plan.
+    Plan { tool_call: String, ask: Box<CanUseTool> },
+    /// A tool asks the user.
+    Questions { request: String, questions: Box<UserQuestions>, ask: Box<CanUseTool> },
+    /// An MCP server asks the user.
+    Elicitation { request: String, pending: PendingElicitation },
+}
+
+impl WaitingRequest {
+    /// Whether a turn shows the request.
+    pub(super) fn is_of(&self, turn: &TurnId) -> bool {
+        self.turn.as_ref() == Some(turn)
+    }
+}
+
+impl WaitingKind {
+    fn tool_call(&self) -> Option<&str> {
+        match self {
+            Self::BeforeUse { tool_call }
+            | Self::Permission { tool_call, .. }
+            | Self::Plan { tool_call, .. } => Some(tool_call),
+            Self::Questions { .. } | Self::Elicitation { .. } => None,
+        }
+    }
+
+    fn input_request(&self) -> Option<&str> {
+        match self {
+            Self::Questions { request, .. } | Self::Elicitation { request, .. } => Some(request),
+            Self::BeforeUse { .. } | Self::Permission { .. } | Self::Plan { .. } => None,
+        }
+    }
+
+    fn stage(&self) -> Option<PermissionStage> {
+        match self {
+            Self::BeforeUse { .. } => Some(PermissionStage::BeforeUse),
+            Self::Permission { .. } => Some(PermissionStage::Required),
+            Self::Plan { .. } | Self::Questions { .. } | Self::Elicitation { .. } => None,
+        }
+    }
+}
+
+/// A request after the file system was read for it.
+#[derive(Debug)]
+pub(super) enum PreparedRequest {
+    /// A tool call with its paths resolved.
+    Query(Box<PermissionQuery>),
+    /// A plan with its text.
+    Plan { turn: TurnId, tool_call: String, text: String },
+}
+
+impl ClaudeDriver {
+    /// Responds to a request of the runtime, or passes it to the session.
+    pub(super) fn runtime_request(&mut self, id: &str, request: IncomingRequest) -> Result<(), End> {
+        let answer = match request {
+            IncomingRequest::CanUseTool(ask) => return self.permission_request(id, ask),
+            IncomingRequest::HookCallback(hook) => return self.hook_callback(id, &hook),
+            IncomingRequest::Elicitation(request) => return self.elicitation(id, &request),
+            IncomingRequest::McpMessage(_) => Err("this host does not run MCP servers".to_owned()),
+            IncomingRequest::UserDialog(_) => Err("this host does not show dialogs".to_owned()),
+            IncomingRequest::TokenRefresh(_) => Err("this host does not have another token".to_owned()),
+            // `innkeeper-claude` has already responded.
+            IncomingRequest::Unknown(_) => return Ok(()),
+        };
+        self.respond(id, answer);
+        Ok(())
+    }
+
+    /// The runtime no longer waits for a response.
+    pub(super) fn request_withdrawn(&mut self, id: &str) -> Result<(), End> {
+        let Some(at) = self.waiting_requests.iter().position(|waiting| waiting.id == id) else {
+            return Ok(());
+        };
+        let WaitingRequest { turn, kind, .. } = self.waiting_requests.remove(at);
+        match kind {
+            WaitingKind::BeforeUse { .. } => {}
+            WaitingKind::Permission { tool_call, .. } | WaitingKind::Plan { tool_call, .. } => {
+                self.events.push(AgentEvent::PermissionWithdrawn { tool_call })?;
+            }
+            WaitingKind::Questions { request, .. } | WaitingKind::Elicitation { request, .. } => {
+                let cancelled = ChatInputCompletedAction {
+                    request_id: request,
+                    response: ChatInputResponseKind::Cancel,
+                    answers: None,
+                };
+                self.act(StateAction::ChatInputCompleted(cancelled))?;
+            }
+        }
+        self.end_question_turn(turn.as_ref())
+    }
+
+    /// Passes a request to the session, after the file system was read for it.
+    pub(super) fn request_prepared(&mut self, prepared: PreparedRequest) -> Result<(), End> {
+        match prepared {
+            PreparedRequest::Query(query) => {
+                let stage = Some(query.stage);
+                if self.is_waiting(&query.tool_call, |kind| kind.stage() == stage) {
+                    self.events.push(AgentEvent::PermissionRequested(query))?;
+                }
+            }
+            PreparedRequest::Plan { turn, tool_call, text } => {
+                if self.is_waiting(&tool_call, |kind| matches!(kind, WaitingKind::Plan { .. })) {
+                    self.act(plan_review::ask(&turn, &tool_call, text))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a request with the decision of the session's policy.
+    pub(super) fn policy_decided(
+        &mut self,
+        tool_call: &str,
+        stage: PermissionStage,
+        verdict: PermissionVerdict,
+    ) -> Result<(), End> {
+        let Some(waiting) = self.take_waiting(tool_call, |kind| kind.stage() == Some(stage)) else {
+            return Ok(());
+        };
+        if matches!(verdict, PermissionVerdict::Denied { .. }) {
+            self.mapper.denied(tool_call, Denial::User);
+        }
+        let answer = match (&waiting.kind, verdict) {
+            (WaitingKind::Permission { ask, .. }, PermissionVerdict::Denied { reason }) => {
+                PermissionAnswer::deny(reason).to_json(ask)
+            }
+            (WaitingKind::Permission { ask, .. }, _) => PermissionAnswer::allow().to_json(ask),
+            (_, PermissionVerdict::Denied { reason }) => hook_decision("deny", &reason),
+            (_, PermissionVerdict::MustAsk { reason }) => hook_decision("ask", &reason),
+            (_, PermissionVerdict::NoObjection | PermissionVerdict::Allowed) => json!({}),
+        };
+        self.respond(&waiting.id, Ok(answer));
+        self.end_question_turn(waiting.turn.as_ref())
+    }
+
+    /// Answers a request with a user's decision about a tool call or a plan.
+    pub(super) fn user_decided(&mut self, tool_call: &str, answer: ToolAnswer) -> Result<(), End> {
+        let ToolAnswer::Confirmed { approval, input, option, suggestion, remembered } = answer else {
+            tracing::error!(tool_call, "received the result of a tool that the runtime runs itself");
+            return Ok(());
+        };
+        let asked =
+            |kind: &WaitingKind| matches!(kind, WaitingKind::Permission { .. } | WaitingKind::Plan { .. });
+        let Some(waiting) = self.take_waiting(tool_call, asked) else { return Ok(()) };
+        if approval == Approval::Denied {
+            self.mapper.denied(tool_call, Denial::User);
+        }
+        let answer = match &waiting.kind {
+            WaitingKind::Permission { ask, .. } => {
+                permission_answer(ask, approval, input.as_deref(), suggestion.as_deref(), &remembered)
+                    .to_json(ask)
+            }
+            WaitingKind::Plan { ask, .. } => {
+                let input = value_of(ask.input.as_deref());
+                plan_review::answered(approval, option.as_deref(), suggestion.as_deref(), &input).to_json(ask)
+            }
+            WaitingKind::BeforeUse { .. }
+            | WaitingKind::Questions { .. }
+            | WaitingKind::Elicitation { .. } => {
+                return Ok(());
+            }
+        };
+        self.respond(&waiting.id, Ok(answer));
+        self.end_question_turn(waiting.turn.as_ref())
+    }
+
+    /// Answers a request with a user's answers to questions.
+    pub(super) fn user_answered(&mut self, answer: &InputAnswer) -> Result<(), End> {
+        let is_this =
+            |waiting: &WaitingRequest| waiting.kind.input_request() == Some(answer.request.as_str());
+        let Some(at) = self.waiting_requests.iter().position(is_this) else { return Ok(()) };
+        let waiting = self.waiting_requests.remove(at);
+        let reply = match &waiting.kind {
+            WaitingKind::Questions { questions, ask, .. } => questions.answered(answer).to_json(ask),
+            WaitingKind::Elicitation { pending, .. } => pending.answered(answer),
+            WaitingKind::BeforeUse { .. } | WaitingKind::Permission { .. } | WaitingKind::Plan { .. } => {
+                return Ok(());
+            }
+        };
+        self.respond(&waiting.id, Ok(reply));
+        self.end_question_turn(waiting.turn.as_ref())
+    }
+
+    /// Denies the requests of a turn that was cancelled.
+    pub(super) fn deny_requests_of(&mut self, turn: &TurnId) {
+        let (denied, kept) =
+            std::mem::take(&mut self.waiting_requests).into_iter().partition(|waiting| waiting.is_of(turn));
+        self.waiting_requests = kept;
+        for WaitingRequest { id, kind, .. } in Vec::from_iter::<Vec<WaitingRequest>>(denied) {
+            if let Some(tool_call) = kind.tool_call() {
+                self.mapper.denied(tool_call, Denial::User);
+            }
+            let answer = match &kind {
+                WaitingKind::BeforeUse { .. } => hook_decision("deny", STOPPED),
+                WaitingKind::Permission { ask, .. }
+                | WaitingKind::Plan { ask, .. }
+                | WaitingKind::Questions { ask, .. } => PermissionAnswer::deny(STOPPED).to_json(ask),
+                WaitingKind::Elicitation { .. } => elicitation::cancelled(),
+            };
+            self.respond(&id, Ok(answer));
+        }
+        self.question_turn.take_if(|asking| asking == turn);
+    }
+
+    fn permission_request(&mut self, id: &str, ask: Box<CanUseTool>) -> Result<(), End> {
+        let tool_call = ask.tool_use_id.clone().unwrap_or_else(|| format!("call-{id}"));
+        let name = ask.tool_name.clone().unwrap_or_else(|| "unknown".to_owned());
+        let input = value_of(ask.input.as_deref());
+        let Some(turn) = self.turn_of_request(&name)? else {
+            self.respond(id, Ok(PermissionAnswer::deny(STOPPED).to_json(&ask)));
+            return Ok(());
+        };
+        if name == ASK_USER_QUESTION {
+            return self.questions(id, turn, &tool_call, &input, ask);
+        }
+        for action in self.mapper.permission_requested(&turn, &tool_call, &name, &input) {
+            self.act(action)?;
+        }
+        if name == EXIT_PLAN_MODE {
+            let source = PlanSource::of_call(&input, self.plan_file.as_deref());
+            self.wait(id, Some(turn.clone()), WaitingKind::Plan { tool_call: tool_call.clone(), ask });
+            self.preparing.spawn_blocking(move || PreparedRequest::Plan {
+                turn,
+                tool_call,
+                text: source.read(),
+            });
+            return Ok(());
+        }
+        let suggestions = RuleSuggestions::parse(ask.permission_suggestions.as_deref());
+        let question = question(&name, &input, Some(&ask), suggestions);
+        self.wait(id, Some(turn.clone()), WaitingKind::Permission { tool_call: tool_call.clone(), ask });
+        self.prepare((Some(turn), tool_call, PermissionStage::Required), name, input, question);
+        Ok(())
+    }
+
+    fn hook_callback(&mut self, id: &str, hook: &HookCallback) -> Result<(), End> {
+        let call = (hook.callback_id.as_deref() == Some(BEFORE_TOOL_USE))
+            .then(|| hook.input.as_deref().and_then(|input| serde_json::from_str::<Value>(input.get()).ok()))
+            .flatten();
+        let Some(call) = call else {
+            self.respond(id, Ok(json!({})));
+            return Ok(());
+        };
+        let text = |field: &str| call.get(field).and_then(Value::as_str).map(str::to_owned);
+        let name = text("tool_name").unwrap_or_else(|| "unknown".to_owned());
+        let tool_call = hook.tool_use_id.clone().or_else(|| text("tool_use_id"));
+        let tool_call = tool_call.unwrap_or_else(|| format!("call-{id}"));
+        // A background task may use tools while no turn is shown; its requests are still checked.
+        let turn = match self.shown_turn() {
+            Some(turn) => Some(turn),
+            None if self.turns.is_free() => None,
+            None => {
+                self.respond(id, Ok(hook_decision("deny", STOPPED)));
+                return Ok(());
+            }
+        };
+        let input = call.get("tool_input").cloned().unwrap_or(Value::Null);
+        let question = question(&name, &input, None, RuleSuggestions::default());
+        self.wait(id, turn.clone(), WaitingKind::BeforeUse { tool_call: tool_call.clone() });
+        self.prepare((turn, tool_call, PermissionStage::BeforeUse), name, input, question);
+        Ok(())
+    }
+
+    fn questions(
+        &mut self,
+        id: &str,
+        turn: TurnId,
+        tool_call: &str,
+        input: &Value,
+        ask: Box<CanUseTool>,
+    ) -> Result<(), End> {
+        match UserQuestions::parse(&format!("question-{tool_call}"), input) {
+            Ok((questions, request)) => {
+                let kind = WaitingKind::Questions {
+                    request: request.id.clone(),
+                    questions: Box::new(questions),
+                    ask,
+                };
+                self.wait(id, Some(turn), kind);
+                self.act(input_requested(request))
+            }
+            Err(problem) => {
+                self.respond(id, Ok(PermissionAnswer::deny(problem).to_json(&ask)));
+                self.end_question_turn(Some(&turn))
+            }
+        }
+    }
+
+    fn elicitation(&mut self, id: &str, request: &Elicitation) -> Result<(), End> {
+        let server = request.mcp_server_name.clone().unwrap_or_default();
+        let shown = PendingElicitation::parse(&format!("elicitation-{id}"), request);
+        let (Some((pending, shown)), Some(turn)) = (shown, self.turn_of_request(&server)?) else {
+            tracing::warn!(server, "declined an elicitation that cannot be shown");
+            self.respond(id, Ok(elicitation::declined()));
+            return Ok(());
+        };
+        self.wait(id, Some(turn), WaitingKind::Elicitation { request: shown.id.clone(), pending });
+        self.act(input_requested(shown))
+    }
+
+    /// The turn that shows a request. A background task that asks while no turn is running gets
+    /// a turn of its own, so that clients can show the question. `None` if the turn of the
+    /// request was cancelled.
+    fn turn_of_request(&mut self, subject: &str) -> Result<Option<TurnId>, End> {
+        if let Some(turn) = self.shown_turn() {
+            return Ok(Some(turn));
+        }
+        if !self.turns.is_free() {
+            return Ok(None);
+        }
+        let turn = TurnId::new(&format!("question-{}", Uuid::new_v4()));
+        let message = super::report::system_message(format!("A background task asks about {subject}"));
+        self.question_turn = Some(turn.clone());
+        self.events.push(AgentEvent::TurnStarted { turn: turn.clone(), message })?;
+        Ok(Some(turn))
+    }
+
+    fn shown_turn(&self) -> Option<TurnId> {
+        let current = self.requested.as_ref().or(self.background.as_ref());
+        current.map(|current| current.turn.clone()).or_else(|| self.question_turn.clone())
+    }
+
+    /// Ends a turn that only shows questions, after the last one.
+    fn end_question_turn(&mut self, turn: Option<&TurnId>) -> Result<(), End> {
+        if self.waiting_requests.iter().any(|waiting| waiting.turn.as_ref() == turn) {
+            return Ok(());
+        }
+        match self.question_turn.take_if(|asking| Some(&*asking) == turn) {
+            Some(turn) => {
+                let outcome = innkeeper_core::agent::TurnOutcome::Completed;
+                Ok(self.events.push(AgentEvent::TurnEnded { turn, outcome })?)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Resolves the paths of a call, then asks the session.
+    fn prepare(
+        &mut self,
+        (turn, tool_call, stage): (Option<TurnId>, String, PermissionStage),
+        name: String,
+        input: Value,
+        question: PermissionQuestion,
+    ) {
+        let access = self.access.clone();
+        self.preparing.spawn_blocking(move || {
+            let request = access.request(&name, &input);
+            let digest = input_digest(input.to_string().as_bytes());
+            let roots = access.roots.clone();
+            let query =
+                PermissionQuery { turn, tool_call, stage, request, roots, input_digest: digest, question };
+            PreparedRequest::Query(Box::new(query))
+        });
+    }
+
+    fn wait(&mut self, id: &str, turn: Option<TurnId>, kind: WaitingKind) {
+        self.waiting_requests.push(WaitingRequest { id: id.to_owned(), turn, kind });
+    }
+
+    fn is_waiting(&self, tool_call: &str, is: impl Fn(&WaitingKind) -> bool) -> bool {
+        let of_call = |waiting: &WaitingRequest| waiting.kind.tool_call() == Some(tool_call);
+        self.waiting_requests.iter().any(|waiting| of_call(waiting) && is(&waiting.kind))
+    }
+
+    fn take_waiting(&mut self, tool_call: &str, is: impl Fn(&WaitingKind) -> bool) -> Option<WaitingRequest> {
+        let is_this =
+            |waiting: &WaitingRequest| waiting.kind.tool_call() == Some(tool_call) && is(&waiting.kind);
+        let at = self.waiting_requests.iter().position(is_this)?;
+        Some(self.waiting_requests.remove(at))
+    }
+
+    fn act(&mut self, action: StateAction) -> Result<(), End> {
+        Ok(self.events.push(AgentEvent::Action(Box::new(action)))?)
+    }
+
+    fn respond(&self, id: &str, answer: Result<Value, String>) {
+        if let Err(error) = self.runtime.respond(id, answer) {
+            tracing::debug!(%error, "cannot respond to the runtime");
+        }
+    }
+}
+
+fn input_requested(request: ChatInputRequest) -> StateAction {
+    StateAction::ChatInputRequested(ChatInputRequestedAction { request })
+}
+
+fn hook_decision(decision: &str, reason: &str) -> Value {
+    json!({"hookSpecificOutput": {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": decision,
+        "permissionDecisionReason": reason,
+    }})
+}
+
+/// The user's decision in the runtime's format. Rules are returned for the session only: the
+/// runtime would write the other destinations to the user's files.
+fn permission_answer(
+    ask: &CanUseTool,
+    approval: Approval,
+    input: Option<&str>,
+    suggestion: Option<&str>,
+    remembered: &[String],
+) -> PermissionAnswer {
+    if approval == Approval::Denied {
+        return PermissionAnswer::deny(match suggestion.filter(|text| !text.trim().is_empty()) {
+            Some(reason) => format!("The user denied this call: {reason}"),
+            None => "The user denied this call. Do not try it in another way; continue without it, or ask."
+                .to_owned(),
+        });
+    }
+    let name = ask.tool_name.as_deref().unwrap_or_default();
+    let original = value_of(ask.input.as_deref());
+    match input.map(|shown| edited_input(name, &original, shown)).transpose() {
+        Ok(edited) => PermissionAnswer::Allow {
+            updated_input: edited.flatten(),
+            updated_permissions: rule_suggestions::for_runtime(remembered),
+        },
+        Err(problem) => PermissionAnswer::deny(problem),
+    }
+}
+
+/// The input with a user's changes; `None` if it is unchanged. The user sees either the whole
+/// input as JSON or the value of one field.
+fn edited_input(name: &str, original: &Value, edited: &str) -> Result<Option<Value>, String> {
+    let shown = Mapper::describe(name, original).tool_input;
+    if shown == edited {
+        return Ok(None);
+    }
+    let mut input = original.clone();
+    let field = input
+        .as_object_mut()
+        .and_then(|fields| fields.values_mut().find(|value| value.as_str() == Some(shown.as_str())));
+    match field {
+        Some(field) => {
+            *field = Value::String(edited.to_owned());
+            Ok(Some(input))
+        }
+        None => match serde_json::from_str(edited) {
+            Ok(edited @ Value::Object(_)) => Ok(Some(edited)),
+            Ok(_) | Err(_) => {
+                Err("The user changed the input of this call, but the result is not a JSON object."
+                    .to_owned())
+            }
+        },
+    }
+}
+
+fn question(
+    name: &str,
+    input: &Value,
+    ask: Option<&CanUseTool>,
+    suggestions: RuleSuggestions,
+) -> PermissionQuestion {
+    let described = Mapper::describe(name, input);
+    PermissionQuestion {
+        title: described.question,
+        invocation: described.invocation,
+        input: described.tool_input,
+        editable: true,
+        agent_reason: ask.and_then(|ask| ask.decision_reason.clone()),
+        suggested_rules: suggestions.rules,
+        suggests_accepting_edits: suggestions.accept_edits,
+        can_remember: ask.is_none_or(|ask| ask.suppress_always_allow_rule != Some(true)),
+    }
+}
+
+fn value_of(input: Option<&RawValue>) -> Value {
+    input.and_then(|input| serde_json::from_str(input.get()).ok()).unwrap_or_else(|| json!({}))
+}
