@@ -418,6 +418,7 @@ impl Observer {
                 if let Some(row) = self.rows.get_mut(&changed.session) {
                     row.title = changed.changes.title.unwrap_or_else(|| row.title.clone());
                     row.status = changed.changes.status.unwrap_or(row.status);
+                    row.meta = changed.changes.meta.or_else(|| row.meta.take());
                     row.modified_at = changed.changes.modified_at.unwrap_or_else(|| row.modified_at.clone());
                     row.chats = changed.changes.chats.or_else(|| row.chats.take());
                     let directories = changed.changes.working_directories;

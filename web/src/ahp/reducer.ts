@@ -168,7 +168,10 @@ function toolCallChanged(state: ChatState, action: Action): ChatState {
     const next: ResponsePart = { kind: 'toolCall', toolCall: after };
     return before ? replacePart(turn, index, next) : { ...turn, responseParts: [...turn.responseParts, next] };
   });
-  return changed === state ? state : withActivity(changed);
+  // An action that leaves the call as it is still updates the status: the host publishes a waiting call again as a
+  // part, which does not.
+  const next = withActivity(changed);
+  return changed === state && next.status === state.status ? state : next;
 }
 
 function inputRequested(state: ChatState, action: Action): ChatState {

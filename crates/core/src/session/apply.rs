@@ -2,13 +2,14 @@
 //! updates the copies of a chat's data.
 
 use ahp_types::actions::StateAction;
-use ahp_types::state::MessageKind;
+use ahp_types::state::{MessageKind, SessionState};
 
 use super::actor::SessionActor;
 use super::briefing::Brief;
 use super::decide::{ActionTarget, Decision, DecisionInput, Effect, QueueEffect};
 use super::large_output::LimitedOutput;
 use super::projection;
+use super::session_meta::{self, MetaSources};
 use crate::action::{TurnEffect, meaning};
 use crate::agent::AgentCommand;
 use crate::channel::ChannelUri;
@@ -19,14 +20,22 @@ impl SessionActor {
     pub(super) async fn apply_decision(&mut self, chat: &ChannelUri, first: Decision) {
         let mut next = Some(first);
         while let Some(mut decision) = next.take() {
+            let lists = decision.todo.is_some();
             if let Some(chat) = self.chats.get_mut(chat) {
                 chat.apply(&mut decision, &mut self.publisher);
             }
-            let actions = self.limit_output(chat, decision.actions).await;
+            let discarded = decision.discarded.take();
+            let actions = match &discarded {
+                Some(_) => self.addressed(chat, decision.actions),
+                None => self.limit_output(chat, decision.actions).await,
+            };
             let any = |is: fn(&StateAction) -> bool| actions.iter().any(|(_, action)| is(action.typed()));
-            let shows = any(|action| meaning(action).shows_in_list);
+            let shows = lists || any(|action| meaning(action).shows_in_list);
             let ended = any(|action| meaning(action).ends_turn());
-            self.publish(&actions).await;
+            match discarded {
+                Some(parts) => self.publish_turn_again(chat, &actions, &parts).await,
+                None => self.publish(&actions).await,
+            }
             for effect in decision.effects {
                 self.run_effect(chat, effect);
             }
@@ -100,6 +109,34 @@ impl SessionActor {
                 self.after_commit(channel, action.typed(), QueueEffect::of_host(action.typed()));
             }
         }
+    }
+
+    /// Publishes a running turn again, without these parts.
+    async fn publish_turn_again(
+        &mut self,
+        chat: &ChannelUri,
+        actions: &[(ChannelUri, Action)],
+        parts: &[String],
+    ) {
+        let written = self.publisher.write_if_ahead(actions).await;
+        for (channel, action) in actions {
+            // Not `after_commit`: no turn starts.
+            self.publisher.publish_host_action(channel, action, written);
+        }
+        let turn_size = self.publisher.running_turn_size(chat);
+        if let Some(chat) = self.chats.get_mut(chat) {
+            chat.output.discard(parts, turn_size);
+        }
+    }
+
+    /// The actions about a chat, with their channels.
+    fn addressed(
+        &self,
+        chat: &ChannelUri,
+        actions: Vec<(ActionTarget, StateAction)>,
+    ) -> Vec<(ChannelUri, Action)> {
+        let addressed = |(target, action)| (self.channel(chat, target).clone(), Action::own(action));
+        actions.into_iter().map(addressed).collect()
     }
 
     /// Updates turn counters, turn start times and the queue after a commit.
@@ -210,9 +247,15 @@ impl SessionActor {
         self.project_row();
     }
 
-    /// Updates the session's activity and its row in the session list.
+    /// Updates the session's activity, its `_meta` and its row in the session list.
     pub(super) fn project_row(&mut self) {
         if let Some(update) = self.publisher.with_session(projection::activity_update).flatten() {
+            self.publisher.publish_derived(update);
+        }
+        let todos = self.chats.iter().map(|chat| (chat.uri.as_str(), &chat.todo)).collect();
+        let sources = MetaSources { todos };
+        let update = |session: &SessionState| session_meta::update(session, &sources);
+        if let Some(update) = self.publisher.with_session(update).flatten() {
             self.publisher.publish_derived(update);
         }
         if !self.listed && !self.chats.are_used(&self.publisher) {

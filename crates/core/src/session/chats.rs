@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::briefing::Briefing;
+use super::chat_todo::ChatTodo;
 use super::decide::{AgentState, Decision, PermissionLedger, Phase};
 use super::large_output::OutputLimiter;
 use super::links::TurnLinks;
@@ -33,6 +34,8 @@ pub(crate) struct ChatSeed {
     pub(crate) links: TurnLinks,
     /// Whether the queue is held until a client asks to continue.
     pub(crate) queue_held: bool,
+    /// The agent's to-do list.
+    pub(crate) todo: ChatTodo,
     /// The chat whose agent writes to it, if it is a subagent's chat.
     pub(crate) parent: Option<ChannelUri>,
 }
@@ -41,7 +44,14 @@ impl ChatSeed {
     /// A new chat without turns.
     pub(crate) fn new(uri: ChannelUri, history: History) -> Self {
         let conversation = StoredConversation::new(history);
-        Self { uri, conversation, links: TurnLinks::default(), queue_held: false, parent: None }
+        Self {
+            uri,
+            conversation,
+            links: TurnLinks::default(),
+            queue_held: false,
+            todo: ChatTodo::default(),
+            parent: None,
+        }
     }
 }
 
@@ -54,6 +64,8 @@ pub(super) struct Chat {
     pub(super) resume_token: Option<ResumeToken>,
     /// The agent's messages, by turn.
     pub(super) links: TurnLinks,
+    /// The agent's to-do list.
+    pub(super) todo: ChatTodo,
     /// The chat whose agent writes to this one, if it is a subagent's chat.
     pub(super) parent: Option<ChannelUri>,
     pub(super) agent: AgentState,
@@ -85,6 +97,7 @@ impl Chat {
             conversation: id,
             resume_token,
             links: seed.links,
+            todo: seed.todo,
             parent: seed.parent,
             agent: AgentState {
                 phase: Phase::Cold(history),
@@ -126,6 +139,7 @@ impl Chat {
             conversation: self.stored_conversation(),
             links: self.links.clone(),
             queue_held: self.agent.queue_held,
+            todo: self.todo.clone(),
             parent: self.parent.clone(),
         }
     }
@@ -163,6 +177,9 @@ impl Chat {
         }
         for change in std::mem::take(&mut decision.permissions) {
             agent.permissions.apply(change);
+        }
+        if let Some(todo) = decision.todo.take() {
+            self.todo = todo;
         }
         if decision.works {
             // The rewind was sent before the message that the agent is working on.

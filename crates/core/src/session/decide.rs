@@ -8,14 +8,16 @@
 //! `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
 //! limits), `times` (times from clients), `chats` (the list of chats), `new_chats`, `agent`
 //! (agent events), `leftovers` (state that must not outlive an agent), `opening_question`
-//! (questions before an agent can be opened), `permissions` (tool calls that need permission) and `lost_history` (agents that have lost their
-//! record).
+//! (questions before an agent can be opened), `permissions` (tool calls that need permission),
+//! `lost_history` (agents that have lost their record) and `discarded_parts` (answers that an
+//! agent starts again).
 
 mod agent;
 mod chats;
 mod children;
 mod customizations;
 mod directories;
+mod discarded_parts;
 mod inputs;
 mod leftovers;
 mod lost_history;
@@ -36,6 +38,7 @@ use ahp_types::actions::{SessionCreationFailedAction, SessionReadyAction, StateA
 use ahp_types::state::{ChatState, ErrorInfo, SessionLifecycle, SessionState};
 
 use super::SessionEnding;
+use super::chat_todo::ChatTodo;
 use super::policy_inputs::PolicyInputs;
 use crate::action::{Dispatched, meaning};
 use crate::agent::{
@@ -51,6 +54,7 @@ pub(super) use chats::{
 };
 pub(super) use children::parent_of;
 pub(super) use customizations::switches;
+pub(super) use discarded_parts::discard_id;
 pub(super) use inputs::cancel_open_requests;
 pub(super) use leftovers::{clear_chat_agent, clear_session_agents};
 pub(super) use names::cut as cut_name;
@@ -211,6 +215,11 @@ pub(super) struct Decision {
     pub(super) folded: Option<Option<TurnMessage>>,
     /// Changes of the tool calls without a decision.
     pub(super) permissions: Vec<LedgerChange>,
+    /// The chat's to-do list, if the agent reported it.
+    pub(super) todo: Option<ChatTodo>,
+    /// The ids of parts that leave the running turn. The actions then publish the turn again:
+    /// they contain no new output and do not start a turn.
+    pub(super) discarded: Option<Vec<String>>,
     /// The host's follow-up actions.
     pub(super) actions: Vec<(ActionTarget, StateAction)>,
     /// External work.

@@ -12,6 +12,8 @@ use crate::agent::{OpeningOption, OpeningQuestion, ToolAnswer};
 use crate::ids::TurnId;
 use crate::state::ChatDoc;
 
+#[path = "decide_tests/discarded_parts.rs"]
+mod discarded_parts;
 #[path = "decide_tests/opening_question.rs"]
 mod opening_question;
 #[path = "decide_tests/queue.rs"]

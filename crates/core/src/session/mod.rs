@@ -8,7 +8,8 @@
 //! `opening` starts agents; `briefing` is the session data that an agent gets; `links` maps
 //! turns to the agent's messages; `record` renders a conversation as text; `discard` deletes
 //! the agent's records of deleted chats. `amend` completes client actions; `projection` keeps
-//! copies of chat data in the session up to date; `restore` rebuilds a session from storage.
+//! copies of chat data in the session up to date; `session_meta` composes the session's
+//! `_meta`, with the to-do lists of `chat_todo`; `restore` rebuilds a session from storage.
 
 mod actor;
 mod addresses;
@@ -16,6 +17,7 @@ mod amend;
 mod apply;
 mod awaited;
 mod briefing;
+mod chat_todo;
 mod chats;
 mod children;
 mod decide;
@@ -33,6 +35,7 @@ mod publisher;
 mod record;
 mod repeated_changes;
 mod restore;
+mod session_meta;
 mod transfer;
 
 pub(crate) use actor::{Ended, SessionActor, SessionSeed, SessionServices};

@@ -6,7 +6,7 @@
 
 mod needs;
 
-pub(super) use needs::of_others as needs_of_others;
+pub(super) use needs::{id as request_id, of_others as needs_of_others};
 
 use ahp_types::actions::{
     PartialChatSummary, SessionActivityChangedAction, SessionChatAddedAction, SessionChatUpdatedAction,
@@ -14,6 +14,7 @@ use ahp_types::actions::{
 };
 use ahp_types::state::{ChatState, ChatSummary, SessionChatSummary, SessionState, SessionSummary};
 
+use super::session_meta;
 use crate::channel::ChannelUri;
 use crate::state::{leading_chat, newest_chat, session_status};
 
@@ -80,7 +81,12 @@ pub(crate) fn summary_of(chat: &ChatState) -> ChatSummary {
 }
 
 /// The session's row in the session list.
-pub(super) fn row(uri: &ChannelUri, created_at: &str, session: &SessionState) -> SessionSummary {
+pub(super) fn row(
+    uri: &ChannelUri,
+    created_at: &str,
+    session: &SessionState,
+    waiting_since: Option<&str>,
+) -> SessionSummary {
     SessionSummary {
         provider: session.provider.clone(),
         title: session.title.clone(),
@@ -94,7 +100,7 @@ pub(super) fn row(uri: &ChannelUri, created_at: &str, session: &SessionState) ->
         created_at: created_at.to_owned(),
         modified_at: newest_chat(session).map_or(created_at, |chat| &chat.modified_at).to_owned(),
         changes: None,
-        meta: session.meta.clone(),
+        meta: session_meta::of_row(session, waiting_since),
         chats: Some(session.chats.iter().map(compact).collect()),
         default_chat: session.default_chat.clone(),
     }
@@ -127,7 +133,7 @@ mod tests {
                 "chats": chats,
             }))
             .unwrap();
-            row(&ChannelUri::new("x:/1"), "2026-01-01T00:00:00.000Z", &session).modified_at
+            row(&ChannelUri::new("x:/1"), "2026-01-01T00:00:00.000Z", &session, None).modified_at
         };
         let (tokyo, utc) = ("2026-11-15T09:00:00+09:00", "2026-11-15T01:00:00.000Z");
         assert_eq!(newest_of(&[tokyo, utc]), utc);

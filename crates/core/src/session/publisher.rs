@@ -31,6 +31,7 @@ use super::handle::{ChatError, ClientDispatch};
 use super::journal_writer::JournalWriter;
 use super::large_output::OutputPiece;
 use super::projection;
+use super::session_meta::WaitingTimes;
 use crate::action::{Durability, meaning};
 use crate::audit::AuditRecord;
 use crate::channel::ChannelUri;
@@ -48,6 +49,8 @@ pub(super) struct Publisher {
     clock: Arc<dyn Clock>,
     /// The start of this session's monotonic clock.
     began: Instant,
+    /// Since when the session's requests wait for the user.
+    waiting: WaitingTimes,
 }
 
 /// The session and storage data from which a publisher is created.
@@ -65,7 +68,15 @@ impl Publisher {
     pub(super) fn new(seed: PublisherSeed) -> Self {
         let PublisherSeed { session, created_at, next_entry, storage, store, clock } = seed;
         let journal = JournalWriter::new(storage, session.clone(), next_entry);
-        Self { session, created_at, store, journal, clock, began: Instant::now() }
+        Self {
+            session,
+            created_at,
+            store,
+            journal,
+            clock,
+            began: Instant::now(),
+            waiting: WaitingTimes::default(),
+        }
     }
 
     /// The published state, for reading and for the lifetime of channels.
@@ -228,10 +239,15 @@ impl Publisher {
     }
 
     /// Publishes the session's row in the session list, if it has changed.
-    pub(super) fn publish_row(&self) {
-        let row = self.with_session(|session| projection::row(&self.session, &self.created_at, session));
-        if let Some(row) = row.and_then(|row| self.store.put_row(&self.session, row)) {
-            self.journal.write_change(Change::PutRow(row));
+    pub(super) fn publish_row(&mut self) {
+        let now = self.wire_time();
+        let Self { session: uri, created_at, store, waiting, journal, .. } = self;
+        let row = store.read(uri, |state| {
+            let session = state.session()?;
+            Some(projection::row(uri, created_at, session, waiting.update(session, &now)))
+        });
+        if let Some(row) = row.flatten().and_then(|row| store.put_row(uri, row)) {
+            journal.write_change(Change::PutRow(row));
         }
     }
 

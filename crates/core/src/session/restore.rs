@@ -10,10 +10,12 @@ use ahp_types::state::{ChatState, SessionState, SessionSummary};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
+use super::chat_todo::ChatTodo;
 use super::chats::ChatSeed;
 use super::children::stored_parent;
 use super::decide::{cancel_open_requests, clear_chat_agent, clear_session_agents, holds_queue, interrupted};
 use super::projection;
+use super::session_meta::{self, MetaSources};
 use crate::action::meaning;
 use crate::agent::History;
 use crate::channel::ChannelUri;
@@ -88,6 +90,7 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
             .map_err(|error| damaged("a chat's directories", error.to_string()))?;
         seed.queue_held = holds_queue(doc.open());
         seed.links.retain(|turn| doc.position(turn).is_some());
+        seed.todo = session_meta::todo_of(&session, &seed.uri);
         restored.push((seed, doc));
     }
     for stopped in clear_session_agents(&session) {
@@ -99,7 +102,7 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
     if !restored.iter().any(|(seed, _)| Some(seed.uri.as_str()) == default) {
         return Err(damaged("the default chat", "the chat is missing".to_owned()));
     }
-    let row = projection::row(uri, &stored.created_at, &session);
+    let row = projection::row(uri, &stored.created_at, &session, None);
     Ok(Restored {
         session: *session,
         chats: restored,
@@ -134,6 +137,10 @@ fn update_session_copies(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc
     if let Some(update) = projection::activity_update(session) {
         apply_action_to_session(session, &update);
     }
+    let todos = chats.iter().map(|(seed, _)| (seed.uri.as_str(), &seed.todo)).collect();
+    if let Some(update) = session_meta::update(session, &MetaSources { todos }) {
+        apply_action_to_session(session, &update);
+    }
     // The titles of a chat and its session are written separately.
     let default =
         |(seed, _): &&(ChatSeed, ChatDoc)| session.default_chat.as_deref() == Some(seed.uri.as_str());
@@ -160,6 +167,7 @@ impl RestoringChat {
                 parent: stored_parent(&doc),
                 links: links.into(),
                 queue_held: false,
+                todo: ChatTodo::default(),
                 uri,
                 conversation,
             },

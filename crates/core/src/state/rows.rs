@@ -75,9 +75,13 @@ impl Rows {
     pub(super) fn put(
         &mut self,
         session: &ChannelUri,
-        summary: SessionSummary,
+        mut summary: SessionSummary,
     ) -> Result<RowChange, serde_json::Error> {
         let old = self.get(session);
+        // Clients do not remove a field that is absent; they replace it by an empty object.
+        if old.as_ref().is_some_and(|old| old.meta.is_some()) {
+            summary.meta.get_or_insert_default();
+        }
         if old.as_ref() == Some(&summary) {
             return Ok(RowChange::None);
         }

@@ -11,8 +11,10 @@ use std::time::Duration;
 use ahp_types::state::{
     AgentCapabilities, ChatState, MultipleWorkingDirectoriesCapability, SessionState, SessionSummary,
 };
-use innkeeper_core::agent::{AgentCommand, AgentEvent, AgentFeatures, TurnOutcome};
-use innkeeper_core::ids::ClientId;
+use innkeeper_core::agent::{
+    AgentCommand, AgentEvent, AgentFeatures, TodoItem, TodoList, TodoStatus, TurnOutcome,
+};
+use innkeeper_core::ids::{ClientId, TurnId};
 use innkeeper_core_fakes::{MemoryStorage, Player, Stage, StageTraits};
 use innkeeper_testkit::eventually;
 use proptest::test_runner::{Config, TestRunner};
@@ -217,6 +219,17 @@ impl RandomTest {
             AgentStep::Title => {
                 player.send(AgentEvent::TitleSuggested { title: id }).await.unwrap();
             }
+            AgentStep::Discard { call } => {
+                // The last text, if the previous step was one.
+                let text = format!("p{}", self.counter - 1);
+                let parts = vec![text, steps::call_id(*call)];
+                player.send(AgentEvent::PartsDiscarded { turn: TurnId::new(&turn), parts }).await.unwrap();
+            }
+            AgentStep::Todo { items } => {
+                let item = TodoItem { text: id, status: TodoStatus::InProgress };
+                let list = TodoList { items: vec![item; *items] };
+                player.send(AgentEvent::TodoChanged { list }).await.unwrap();
+            }
             AgentStep::Complete => player.end(&turn, TurnOutcome::Completed).await.unwrap(),
             AgentStep::Crash => {
                 player.crash().await.unwrap();
@@ -251,8 +264,9 @@ impl RandomTest {
                 // The session publishes this marker after everything that the agent sent before it.
                 self.counter += 1;
                 let mark = json!(format!("mark {}", self.counter));
-                player.act(json!({"type": "chat/activityChanged", "activity": mark})).await.unwrap();
-                self.judge.until(|message| message["params"]["action"]["activity"] == mark).await;
+                let tools = json!([{"name": mark}]);
+                player.act(json!({"type": "session/serverToolsChanged", "tools": tools})).await.unwrap();
+                self.judge.until(|message| message["params"]["action"]["tools"] == tools).await;
                 self.judge.barrier(&self.chat).await;
                 self.mark = Some(mark);
                 self.read_commands();
@@ -288,9 +302,8 @@ impl RandomTest {
             for (channel, state) in channels.iter().zip(&fresh) {
                 assert_eq!(json!(client.state(channel)), *state, "{channel}");
             }
-            let folded = client.rows.get(&self.session).map(|row| json!([row.title, row.status, row.chats]));
-            let row = rows.first().map(|row| json!([row.title, row.status, row.chats]));
-            assert_eq!(folded, row);
+            let fields = |row: &SessionSummary| json!([row.title, row.status, row.chats, row.meta]);
+            assert_eq!(client.rows.get(&self.session).map(fields), rows.first().map(fields));
         }
         let chat: ChatState = serde_json::from_value(fresh[2].clone()).unwrap();
         let session: SessionState = serde_json::from_value(fresh[1].clone()).unwrap();

@@ -244,7 +244,15 @@ impl Scene {
 
 /// The fields of a row that clients keep up to date.
 fn maintained_fields(row: &SessionSummary) -> Value {
-    json!([row.title, row.status, row.modified_at, row.chats, row.default_chat, row.working_directories])
+    json!([
+        row.title,
+        row.status,
+        row.modified_at,
+        row.chats,
+        row.default_chat,
+        row.working_directories,
+        row.meta
+    ])
 }
 
 /// Checks that the copies of chat fields in the session and in the list agree with the
@@ -316,7 +324,26 @@ pub(crate) fn copies_agree(chats: &[ChatState], session: &SessionState, row: Opt
     let newest = chats.iter().map(|chat| &chat.modified_at).max_by_key(when).expect("a chat");
     assert_eq!((&row.title, &row.modified_at), (&session.title, newest));
     assert_eq!((&row.activity, &row.default_chat), (&leading.activity, &session.default_chat));
+    row_meta_agrees(session, row);
     assert_eq!((row.status & 31, row.status & 96), (leading.status & 31, session.status & 96));
+}
+
+/// Checks that the row counts the items of the session's to-do lists, says since when the
+/// session waits for the user if it does, and has nothing else.
+fn row_meta_agrees(session: &SessionState, row: &SessionSummary) {
+    let (lists, meta) = (json!(session.meta)["innkeeper.todo"].clone(), json!(row.meta));
+    let sum = |key: &str| -> u64 {
+        lists.as_object().into_iter().flatten().map(|(_, list)| list[key].as_u64().unwrap()).sum()
+    };
+    let todo = json!({"done": sum("done"), "total": sum("total")});
+    let expected = if lists.is_null() { Value::Null } else { todo };
+    assert_eq!(meta["innkeeper.todo"], expected, "the row counts other items");
+    let waits = listed_requests(session).iter().any(|request| request[0] != "toolClientExecution");
+    let since = meta["innkeeper.waitingSince"].as_str();
+    assert_eq!(since.is_some(), waits, "{meta}");
+    assert!(since.is_none_or(|since| since.parse::<jiff::Timestamp>().is_ok()));
+    let known = usize::from(!lists.is_null()) + usize::from(waits);
+    assert_eq!(meta.as_object().map_or(0, serde_json::Map::len), known, "{meta}");
 }
 
 /// The chat whose status and activity its session shows: one that waits for input, else one

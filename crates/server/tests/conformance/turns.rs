@@ -438,9 +438,6 @@ async fn activity_is_cleared_when_its_turn_ends() {
                 scene.chat_accepts(cancelled(turn)).await;
                 assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
                 scene.until("the activity is cleared immediately", |chat| chat.activity.is_none()).await;
-                // Activity that the agent reports before it stops is cleared when it stops.
-                player.act(busy.clone()).await.unwrap();
-                scene.until("the activity", |chat| chat.activity.is_some()).await;
                 player.end(turn, TurnOutcome::Cancelled).await.unwrap();
             }
         }
@@ -450,6 +447,28 @@ async fn activity_is_cleared_when_its_turn_ends() {
         scene.chat_accepts(started(next)).await;
         player.prompt().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn activity_without_a_turn_is_dropped() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    let busy = json!({"type": "chat/activityChanged", "activity": "Reading"});
+    scene.chat_accepts(cancelled("t1")).await;
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
+    // The agent has not stopped yet, then it is idle.
+    player.act(busy.clone()).await.unwrap();
+    player.end("t1", TurnOutcome::Cancelled).await.unwrap();
+    player.act(busy.clone()).await.unwrap();
+    // A later event shows that the ones before it are handled.
+    player.act(json!({"type": "session/serverToolsChanged", "tools": [{"name": "last"}]})).await.unwrap();
+    let tools = |observer: &innkeeper_testkit::Observer| {
+        observer.session("scripted:/1").is_ok_and(|session| session.server_tools.is_some())
+    };
+    scene.alice.until("the tools", tools).await.unwrap();
+    scene.agree().await;
+    assert_eq!(scene.alice.chat(&scene.chat).unwrap().activity, None);
+    let activities = scene.alice.actions(&scene.chat).unwrap();
+    assert!(!activities.iter().any(|action| action == "chat/activityChanged"), "{activities:?}");
 }
 
 #[tokio::test]

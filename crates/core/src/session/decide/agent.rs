@@ -10,8 +10,8 @@ use ahp_types::state::Message;
 
 use super::turns::{self, Resumable};
 use super::{
-    ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, children, error_info, inputs, leftovers,
-    names, permissions, queue, settings,
+    ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, children, discarded_parts, error_info,
+    inputs, leftovers, names, permissions, queue, settings,
 };
 use crate::action::{AgentRule, meaning, turn_of};
 use crate::agent::{AgentEvent, History, TurnMessage, TurnOutcome};
@@ -39,7 +39,8 @@ pub(super) fn handle_event(agent: &AgentState, view: DecisionView<'_>, event: Ag
         AgentEvent::TurnEnded { turn, outcome } => turn_ended(agent, view, &turn, outcome),
         AgentEvent::Closed { history, unsent } => closed(agent, view, history, unsent),
         AgentEvent::ChildStarted(child) => children::started(view, &child),
-        AgentEvent::PartsDiscarded { .. } | AgentEvent::TodoChanged { .. } => Decision::default(),
+        AgentEvent::PartsDiscarded { turn, parts } => discarded_parts::discarded(agent, view, &turn, parts),
+        AgentEvent::TodoChanged { list } => Decision { todo: Some(list.into()), ..Decision::default() },
         // The actor has already passed these to the child chat.
         AgentEvent::ChildAction { .. } | AgentEvent::ChildEnded { .. } => Decision::default(),
     }
@@ -47,8 +48,10 @@ pub(super) fn handle_event(agent: &AgentState, view: DecisionView<'_>, event: Ag
 
 fn handle_action(agent: &AgentState, view: DecisionView<'_>, mut action: Box<StateAction>) -> Decision {
     let mut decision = Decision::default();
+    let mut is_activity = false;
     if let StateAction::ChatActivityChanged(changed) = action.as_mut() {
         changed.activity = changed.activity.take().map(names::cut);
+        is_activity = changed.activity.is_some();
     }
     let running = turns::running(view);
     if let (Some(folded), Some(running)) = (&agent.folded, running)
@@ -62,7 +65,8 @@ fn handle_action(agent: &AgentState, view: DecisionView<'_>, mut action: Box<Sta
     let is_due = match meaning.agent {
         Some(AgentRule::InTurn(turn)) => running == Some(turn),
         Some(AgentRule::Running) => running.is_some(),
-        Some(AgentRule::Anytime) => true,
+        // An activity belongs to a turn; after its turn, nothing would clear it.
+        Some(AgentRule::Anytime) => running.is_some() || !is_activity,
         None => {
             tracing::error!(?action, "dropping action that agents may not send");
             false

@@ -117,7 +117,8 @@ fn chat_of(request: &SessionInputRequest) -> Option<&str> {
     }
 }
 
-fn id(request: &SessionInputRequest) -> Option<&str> {
+/// The id of a request.
+pub(crate) fn id(request: &SessionInputRequest) -> Option<&str> {
     match request {
         SessionInputRequest::ChatInput(request) => Some(&request.id),
         SessionInputRequest::ToolConfirmation(request) => Some(&request.id),

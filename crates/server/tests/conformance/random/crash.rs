@@ -136,11 +136,11 @@ fn journal(storage: &MemoryStorage) -> BTreeSet<String> {
     actions
 }
 
-/// Whether a change contains a text, in journal entries or in the document of a chat.
+/// Whether a change contains a text, in journal entries or in a document.
 fn contains(change: &Change, text: &str) -> bool {
     match change {
         Change::Journal { entries, .. } => entries.iter().any(|entry| entry.action.get().contains(text)),
-        Change::PutChat { state, .. } => state.get().contains(text),
+        Change::PutChat { state, .. } | Change::PutSession { state, .. } => state.get().contains(text),
         _ => false,
     }
 }
@@ -175,6 +175,7 @@ impl ChatDocuments {
                 assert_eq!(after.chat.get(own), self.chat.get(own));
             }
             assert_eq!(after.session["activeClients"], self.session["activeClients"]);
+            assert_eq!(after.session.get("_meta"), self.session.get("_meta"));
         }
     }
 }

@@ -61,6 +61,8 @@ pub(super) enum AgentStep {
     Ask,
     Steered { message: usize },
     Title,
+    Discard { call: usize },
+    Todo { items: usize },
     Complete,
     Crash,
 }
@@ -132,6 +134,8 @@ fn agent_step() -> impl Strategy<Value = AgentStep> {
         2 => (few.clone(), few.clone()).prop_map(|(call, client)| AgentStep::RunAtClient { call, client }),
         1 => (few.clone(), any::<bool>()).prop_map(|(call, confirm)| AgentStep::Ran { call, confirm }),
         2 => Just(AgentStep::Ask),
+        2 => few.clone().prop_map(|call| AgentStep::Discard { call }),
+        1 => few.clone().prop_map(|items| AgentStep::Todo { items }),
         1 => few.prop_map(|message| AgentStep::Steered { message }),
         1 => Just(AgentStep::Title),
         2 => Just(AgentStep::Complete),
