@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use innkeeper_core::AdministratorRules;
+use innkeeper_core::policy::{RuleBehavior, RuleScope, RuleSet};
 use innkeeper_gateway::{
     AnthropicConfig, AnthropicUpstream, BetaFilter, ClientOptions, CopilotConfig, CopilotUpstream,
     DEFAULT_CLIENT_ID, DemoUpstream, Discovery, Endpoint, GatewayLimits, GithubEndpoints, ProxyRules,
@@ -31,7 +33,7 @@ const ANTHROPIC: &str = "https://api.anthropic.com";
 const GITHUB: &str = "https://github.com";
 
 /// All valid keys of the file.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 19] = [
     "upstream",
     "anthropic.api_key",
     "anthropic.url",
@@ -47,6 +49,9 @@ const KEYS: [&str; 16] = [
     "limits.connections",
     "limits.queued_mib",
     "limits.sessions",
+    "permissions.allow",
+    "permissions.ask",
+    "permissions.deny",
     "trust.folders",
 ];
 
@@ -70,6 +75,8 @@ pub(crate) struct Config {
     github: GithubSection,
     #[serde(default)]
     limits: LimitsSection,
+    #[serde(default)]
+    permissions: PermissionsSection,
     #[serde(default)]
     trust: TrustSection,
 }
@@ -124,6 +131,16 @@ struct LimitsSection {
     queued_mib: Option<u32>,
     #[serde(default)]
     sessions: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct PermissionsSection {
+    #[serde(default)]
+    allow: Vec<String>,
+    #[serde(default)]
+    ask: Vec<String>,
+    #[serde(default)]
+    deny: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -182,6 +199,22 @@ impl Config {
     /// Returns the folders whose agent settings may run programs.
     pub(crate) fn trusted_folders(&self) -> Result<Vec<PathBuf>> {
         absolute_paths("trust.folders", self.trust.folders.as_deref())
+    }
+
+    /// Returns the administrator's permission rules. An invalid rule is an error, since a
+    /// misspelled `deny` rule would silently have no effect.
+    pub(crate) fn administrator_rules(&self) -> Result<AdministratorRules> {
+        let PermissionsSection { allow, ask, deny } = &self.permissions;
+        let (_, errors) = RuleSet::compile(RuleScope::Administrator, None, allow, ask, deny);
+        if let Some(error) = errors.first() {
+            let key = match error.behavior {
+                RuleBehavior::Allow => "permissions.allow",
+                RuleBehavior::Ask => "permissions.ask",
+                RuleBehavior::Deny => "permissions.deny",
+            };
+            bail!("{key}: {error}");
+        }
+        Ok(AdministratorRules { allow: allow.clone(), ask: ask.clone(), deny: deny.clone() })
     }
 
     /// Parses the text of a configuration file.
@@ -395,8 +428,11 @@ fn check_keys(table: &toml::Table, section: &str) -> Result<()> {
         if !is_section && !KEYS.contains(&key.as_str()) {
             bail!("unknown key {key}; did you mean {}?", nearest(&key));
         }
-        if let Some(inner) = value.as_table().filter(|_| is_section) {
-            check_keys(inner, &key)?;
+        match value.as_table() {
+            Some(inner) if is_section => check_keys(inner, &key)?,
+            // Otherwise the items of a list would be accepted as the keys in order.
+            None if is_section => bail!("{key}: must be a table, as in [{key}]"),
+            Some(_) | None => {}
         }
     }
     Ok(())

@@ -150,3 +150,36 @@ fn rejects_relative_file_roots() {
     let error = roots("files.roots = [\"srv\"]").unwrap_err().to_string();
     assert!(error.contains("files.roots") && error.contains("\"srv\""), "{error}");
 }
+
+#[test]
+fn administrator_rules_are_read_and_invalid_ones_are_named() {
+    let rules = |text: &str| Config::parse(text)?.administrator_rules();
+    assert_eq!(rules("").unwrap(), AdministratorRules::default());
+    let text =
+        "[permissions]\nallow = ['Bash(npm test:*)', 'Read']\nask = ['WebFetch']\ndeny = ['mcp__github__*']";
+    let expected = AdministratorRules {
+        allow: vec!["Bash(npm test:*)".to_owned(), "Read".to_owned()],
+        ask: vec!["WebFetch".to_owned()],
+        deny: vec!["mcp__github__*".to_owned()],
+    };
+    assert_eq!(rules(text).unwrap(), expected);
+    for (text, key, rule) in [
+        ("permissions.allow = ['Read', 'Bash(npm']", "permissions.allow", "\"Bash(npm\""),
+        ("permissions.ask = ['']", "permissions.ask", "\"\""),
+        ("permissions.deny = ['Bash()']", "permissions.deny", "\"Bash()\""),
+        ("permissions.deny = ['rm -rf /']", "permissions.deny", "\"rm -rf /\""),
+    ] {
+        let error = format!("{:#}", rules(text).unwrap_err());
+        assert!(error.contains(key) && error.contains(rule), "{text}: {error}");
+    }
+    for (wrong, hint) in [
+        ("permissions.deny = 'Bash'", "expected a sequence"),
+        ("permissions.deny = [1]", "expected a string"),
+        ("permissions = [['Bash']]", "permissions: must be a table"),
+    ] {
+        let error = format!("{:#}", Config::parse(wrong).unwrap_err());
+        assert!(error.contains(hint), "{wrong}: {error}");
+    }
+    let error = format!("{:#}", Config::parse("permissions.denies = []").unwrap_err());
+    assert!(error.contains("permissions.deny"), "{error}");
+}

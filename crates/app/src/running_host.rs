@@ -46,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) roots: Vec<PathBuf>,
     /// Folders whose agent settings may run programs.
     pub(crate) trusted: Vec<PathBuf>,
+    /// Permission rules that clients cannot change.
+    pub(crate) administrator_rules: AdministratorRules,
 }
 
 /// A running host with its server.
@@ -93,7 +95,7 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
         clock: Arc::new(SystemClock),
         storage: Arc::clone(&store) as Arc<dyn Storage>,
         permissions: PermissionConfig {
-            administrator: AdministratorRules::default(),
+            administrator: settings.administrator_rules,
             guarded_paths: vec![settings.directories.data().to_owned()],
             home: home(),
         },

@@ -43,10 +43,21 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
         Config::load(arguments.upstream.config.as_deref(), &directories).map_err(CommandFailure::usage)?;
     let roots = config.file_roots().map_err(CommandFailure::usage)?;
     let trusted = config.trusted_folders().map_err(CommandFailure::usage)?;
+    let administrator_rules = config.administrator_rules().map_err(CommandFailure::usage)?;
     let queued_bytes = config.queued_bytes().map_err(CommandFailure::usage)?;
     let (upstream, opener) = (upstreams.name, directories.page_link());
     let claude = arguments.claude.clone();
-    let settings = Settings { directories, listen, admission, server, upstreams, claude, roots, trusted };
+    let settings = Settings {
+        directories,
+        listen,
+        admission,
+        server,
+        upstreams,
+        claude,
+        roots,
+        trusted,
+        administrator_rules,
+    };
     let running = running_host::start(settings).await.map_err(CommandFailure::work)?;
     if let Some(bytes) = queued_bytes {
         running.host().store().limit_outboxes(bytes);

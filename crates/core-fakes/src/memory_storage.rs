@@ -405,8 +405,11 @@ impl Stored {
             }
             Change::RemoveSession { session } => {
                 self.sessions.retain(|known| known.uri != *session);
-                self.chats.retain(|chat| chat.session != *session);
-                self.audit.retain(|(_, record)| record.session != *session);
+                let removed: Vec<MemoryChat> =
+                    self.chats.extract_if(.., |chat| chat.session == *session).collect();
+                self.audit.retain(|(_, record)| {
+                    record.session != *session && !removed.iter().any(|chat| chat.uri == record.chat)
+                });
             }
             Change::RemoveChat { chat } => self.remove_chat(chat),
             Change::PutRule(rule) => self.put_rule(rule)?,

@@ -23,8 +23,11 @@ pub const AUDIT_DELETIONS: usize = 16;
 /// Most records in one page.
 pub const MAX_AUDIT_PAGE: usize = 500;
 
-/// Longest text of one field, in bytes. The agent chooses some of them.
-const MAX_TEXT: usize = 4_096;
+/// Longest rule in a record, in bytes: the longest that the policy accepts.
+const MAX_RULE: usize = 4_096;
+
+/// Longest text of any other field, in bytes. The agent chooses some of them.
+const MAX_TEXT: usize = 512;
 
 /// The decision about a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +84,23 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
+    /// Bytes of its text.
+    pub fn text_size(&self) -> usize {
+        let required = [&self.tool_call, &self.tool, &self.input_digest, &self.layer];
+        let optional = [&self.turn, &self.rule];
+        let texts = required.into_iter().chain(optional.into_iter().flatten());
+        texts.map(String::len).sum::<usize>() + self.session.as_str().len() + self.chat.as_str().len()
+    }
+
     /// Shortens texts that are too long to store.
     #[must_use]
     pub fn shortened(mut self) -> Self {
-        let optional = [&mut self.turn, &mut self.rule].into_iter().flatten();
-        let required = [&mut self.tool_call, &mut self.tool, &mut self.input_digest, &mut self.layer];
-        for text in required.into_iter().chain(optional) {
+        let texts = [&mut self.tool_call, &mut self.tool, &mut self.input_digest, &mut self.layer];
+        for text in texts.into_iter().chain(&mut self.turn) {
             text.truncate(text.floor_char_boundary(MAX_TEXT));
+        }
+        if let Some(rule) = &mut self.rule {
+            rule.truncate(rule.floor_char_boundary(MAX_RULE));
         }
         self
     }
@@ -156,7 +169,7 @@ mod tests {
 
     #[test]
     fn long_texts_are_shortened_at_a_character() {
-        let long = format!("a{}", "ä".repeat(MAX_TEXT));
+        let long = format!("a{}", "ä".repeat(MAX_RULE));
         let record = AuditRecord {
             at: 0,
             session: ChannelUri::new("claude:/s"),
@@ -175,7 +188,7 @@ mod tests {
         assert_eq!(shortened.tool_call, expected);
         assert_eq!(shortened.layer, expected);
         assert_eq!(shortened.turn.as_deref(), Some(expected));
-        assert_eq!(shortened.rule.as_deref(), Some(expected));
+        assert_eq!(shortened.rule.as_deref(), long.get(..MAX_RULE - 1));
         assert_eq!(shortened.tool, "Bash");
     }
 }

@@ -22,3 +22,8 @@ impl Clock for SystemClock {
 pub fn wire_time(time: Timestamp) -> String {
     format!("{time:.3}")
 }
+
+/// Formats a stored time, in milliseconds since 1970; `None` if it is out of range.
+pub fn wire_time_of_millis(millis: i64) -> Option<String> {
+    Timestamp::from_millisecond(millis).ok().map(wire_time)
+}

@@ -1,5 +1,6 @@
 //! The AHP methods: each reads its parameters, calls the core and sends a response.
 
+mod audit;
 mod authenticate;
 mod chat;
 mod completions;
@@ -28,6 +29,9 @@ use crate::rpc::{self, RpcError};
 
 use resource::MethodMatch;
 
+/// The requests beyond AHP, for clients that can use them.
+const METHODS: [&str; 1] = [audit::METHOD];
+
 impl Connection {
     /// Handles a request. On an error the caller sends the error response.
     pub(crate) async fn request(
@@ -47,7 +51,7 @@ impl Connection {
             }
             _ => {}
         }
-        if matches!(method, "subscribe" | "fetchTurns" | "listSessions") {
+        if matches!(method, "subscribe" | "fetchTurns" | "listSessions" | audit::METHOD) {
             // Too many large responses at once would make the client count as too slow.
             self.outbox.room().await;
         }
@@ -67,6 +71,7 @@ impl Connection {
                 self.notification(method, params).await;
                 self.reply(id, &())
             }
+            audit::METHOD => self.audit(id, rpc::params(params)?).await,
             "completions" => self.completions(id, rpc::params(params)?).await,
             "sessionConfigCompletions" => self.session_config_completions(id, &rpc::params(params)?),
             _ => match self.resource_request(method, id, params).await? {
@@ -145,6 +150,7 @@ impl Connection {
                     }),
                     default_directory: shared.default_directory.as_deref(),
                     completion_trigger_characters: completions::TRIGGERS,
+                    meta: InitializeMeta { methods: METHODS },
                 },
             )
         });
@@ -324,6 +330,14 @@ struct InitializeResult<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     default_directory: Option<&'a str>,
     completion_trigger_characters: [&'static str; 3],
+    #[serde(rename = "_meta")]
+    meta: InitializeMeta,
+}
+
+#[derive(Serialize)]
+struct InitializeMeta {
+    #[serde(rename = "innkeeper.methods")]
+    methods: [&'static str; 1],
 }
 
 #[derive(Serialize)]

@@ -32,6 +32,13 @@ fn check<E: serde::de::Error>(uri: &str) -> Result<(), E> {
     Ok(())
 }
 
+/// Like [`channel`], for a parameter that may be absent.
+fn optional_channel<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Uri>, D::Error> {
+    let uri = Option::<Uri>::deserialize(deserializer)?;
+    uri.as_deref().map_or(Ok(()), check)?;
+    Ok(uri)
+}
+
 /// Reads the source of a new chat, which contains the URI of another chat.
 fn source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ChatSource>, D::Error> {
     let source = Option::<ChatSource>::deserialize(deserializer)?;
@@ -193,6 +200,17 @@ pub(crate) struct AuthenticateParams {
     pub(crate) expires_in: Option<i64>,
     #[serde(default)]
     pub(crate) scopes: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct AuditParams {
+    #[serde(default, deserialize_with = "optional_channel")]
+    pub(crate) session: Option<Uri>,
+    #[serde(default)]
+    pub(crate) before: Option<String>,
+    /// Signed, so that a negative number gets the same error as one that is too large.
+    #[serde(default)]
+    pub(crate) limit: Option<i64>,
 }
 
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {

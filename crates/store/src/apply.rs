@@ -9,9 +9,11 @@ use innkeeper_core::storage::{
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use crate::audit;
 use crate::failure::StoreFailure;
 use crate::output;
 use crate::removal::{self, RemovedScope};
+use crate::rules;
 
 /// Number of new clients between two prunings, since pruning has to count all clients.
 const CLIENTS_BETWEEN_LOOKS: i64 = 64;
@@ -69,7 +71,11 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), StoreFailure
         Change::Handled { client, mark } => handled(db, client, *mark),
         Change::Answered { client, mark, answer } => answered(db, client, *mark, *answer),
         Change::PutRootConfig { values } => Ok(put_host(db, "root_config", &serde_json::to_string(values)?)?),
-        Change::PutRule(_) | Change::RemoveRule { .. } | Change::Audit(_) => Err(StoreFailure::NotStored),
+        Change::PutRule(rule) => rules::put(db, rule),
+        Change::RemoveRule { scope, behavior, rule } => {
+            Ok(RemovedScope::Rule(scope, *behavior, rule).apply(db)?)
+        }
+        Change::Audit(record) => Ok(audit::add(db, record)?),
         Change::ReserveSeq { through } => reserve_seq(db, *through),
         Change::CleanShutdown { seq, replay, clients } => record_clean_shutdown(db, *seq, replay, clients),
     }
@@ -87,6 +93,8 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
         Change::PutOutput { output, .. } => output.body.len(),
         Change::Journal { entries, .. } => entries.iter().map(|entry| entry.action.get().len()).sum(),
         Change::CleanShutdown { replay, .. } => replay.iter().map(|entry| entry.envelope.len()).sum(),
+        Change::PutRule(rule) => rule.rule.len() + rule.scope.root().len(),
+        Change::Audit(record) => record.text_size(),
         Change::TrimJournal { .. }
         | Change::RemoveSession { .. }
         | Change::RemoveChat { .. }
@@ -98,9 +106,7 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
         | Change::Handled { .. }
         | Change::Answered { .. }
         | Change::PutRootConfig { .. }
-        | Change::PutRule(_)
         | Change::RemoveRule { .. }
-        | Change::Audit(_)
         | Change::ReserveSeq { .. } => 0,
     };
     body + size_of::<Change>()

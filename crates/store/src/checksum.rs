@@ -7,6 +7,8 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
+use crate::audit;
+
 /// The tables with a checksum, their covered columns, and an expression for the session
 /// that a record belongs to.
 pub(crate) const COVERED: [(&str, &str, &str); 6] = [
@@ -21,6 +23,11 @@ pub(crate) const COVERED: [(&str, &str, &str); 6] = [
         "(SELECT uri FROM session WHERE session.id = journal.session)",
     ),
 ];
+
+/// Tables with a checksum whose records do not belong to a session's documents, and their
+/// covered columns.
+const INDEPENDENT: [(&str, &str); 2] =
+    [("rule", "root, behavior, rule, created_at"), ("audit", audit::COLUMNS)];
 
 /// The reason for a record whose checksum differs.
 pub(crate) const CHANGED: &str = "its content does not match its checksum";
@@ -59,6 +66,15 @@ pub(crate) fn first_mismatch(db: &Connection) -> rusqlite::Result<Option<String>
         }
     }
     Ok(None)
+}
+
+/// Deletes changed records that no other record depends on from a copy of the database, so
+/// that they do not prevent a backup.
+pub(crate) fn leave_out_changed(copy: &Connection) -> rusqlite::Result<()> {
+    for (table, columns) in INDEPENDENT {
+        copy.execute(&format!("DELETE FROM {table} WHERE checksum <> record_checksum({columns})"), [])?;
+    }
+    Ok(())
 }
 
 /// The checksum of columns. It covers their types and lengths, so that moving bytes from

@@ -193,7 +193,7 @@ pub(crate) fn in_memory() -> rusqlite::Result<Connection> {
 }
 
 /// All tables, referenced tables first.
-pub(crate) const TABLES: [&str; 13] = [
+pub(crate) const TABLES: [&str; 15] = [
     "host",
     "session",
     "session_row",
@@ -207,4 +207,6 @@ pub(crate) const TABLES: [&str; 13] = [
     "mark",
     "replay",
     "set_aside",
+    "rule",
+    "audit",
 ];

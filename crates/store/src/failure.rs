@@ -26,9 +26,9 @@ pub(crate) enum StoreFailure {
     /// A number does not fit into a column.
     #[error("{0} is too large to store")]
     TooLarge(u64),
-    /// The schema does not have a table for the change yet.
-    #[error("rules and audit records cannot be stored yet")]
-    NotStored,
+    /// A change is not accepted.
+    #[error(transparent)]
+    Rejected(StorageError),
     /// A value cannot be encoded as JSON.
     #[error("cannot encode a value as JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -51,7 +51,7 @@ impl StoreFailure {
             Self::NoChat(_)
             | Self::NoSession(_)
             | Self::TooLarge(_)
-            | Self::NotStored
+            | Self::Rejected(_)
             | Self::Json(_)
             | Self::Damaged { .. } => false,
         }
@@ -67,7 +67,8 @@ impl StoreFailure {
             Self::Index => {
                 StorageError::Damaged { what: "the database".to_owned(), reason: self.to_string() }
             }
-            Self::NoChat(_) | Self::NoSession(_) | Self::TooLarge(_) | Self::NotStored | Self::Json(_) => {
+            Self::Rejected(error) => error.clone(),
+            Self::NoChat(_) | Self::NoSession(_) | Self::TooLarge(_) | Self::Json(_) => {
                 StorageError::Failed(self.to_string())
             }
         }

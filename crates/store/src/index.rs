@@ -15,9 +15,11 @@ use rusqlite::{Connection, Row};
 use serde_json::value::RawValue;
 
 use crate::apply;
+use crate::audit;
 use crate::checksum;
 use crate::failure::StoreFailure;
 use crate::mend::{AsideRecord, Mender};
+use crate::rules;
 
 /// Loads the index. The caller must have a write transaction open.
 pub(crate) fn load(db: &Connection, mender: &Mender) -> Result<Index, StoreFailure> {
@@ -30,11 +32,12 @@ pub(crate) fn load(db: &Connection, mender: &Mender) -> Result<Index, StoreFailu
         with_journal: with_journal(db)?,
         chats: further_chats(db)?,
         root_config: root_config(db, mender)?,
-        rules: Vec::new(),
+        rules: rules::load(db, mender)?,
         clients: clients(db, &mut marks)?,
         replay: if clean { replay(db)? } else { Vec::new() },
         clean,
     };
+    audit::delete_old(db, mender.now(), audit::DELETIONS_AT_START)?;
     if clean {
         apply::clear_clean_shutdown(db)?;
     }

@@ -5,6 +5,7 @@
 //! queues. Records that cannot be read are set aside and reported, never deleted.
 
 mod apply;
+mod audit;
 mod backup;
 mod checksum;
 mod database;
@@ -20,6 +21,7 @@ mod problems;
 mod reader;
 mod removal;
 mod restore;
+mod rules;
 mod salvage;
 mod session;
 mod settle;

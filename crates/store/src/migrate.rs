@@ -9,11 +9,12 @@ use crate::database::{definitions, in_memory};
 use crate::failure::is_full;
 
 /// The steps in order; the first is number 1.
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     include_str!("../migrations/0001_initial.sql"),
     include_str!("../migrations/0002_agent_messages.sql"),
     include_str!("../migrations/0003_checksums.sql"),
     include_str!("../migrations/0004_output.sql"),
+    include_str!("../migrations/0005_rules_and_audit.sql"),
 ];
 
 /// Why the schema could not be migrated.

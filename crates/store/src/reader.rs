@@ -1,16 +1,18 @@
-//! The thread that loads sessions and output, concurrently with the writer.
+//! The thread that loads sessions, output and audit records, concurrently with the writer.
 //!
-//! Does not write: a session with unusable records is passed to the writer, which may set
-//! them aside.
+//! Does not write: a request that finds unusable records is passed to the writer, which may
+//! set them aside.
 
 use std::sync::PoisonError;
 
+use innkeeper_core::audit::{AuditPage, AuditQuery};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::output::{OutputId, StoredOutput};
 use innkeeper_core::storage::{StorageError, StoredSession};
 use rusqlite::Connection;
 use tokio::sync::mpsc;
 
+use crate::audit;
 use crate::database::{ConnectionPurpose, StoreFiles, connect};
 use crate::failure::StoreFailure;
 use crate::output;
@@ -28,6 +30,8 @@ pub(crate) enum LoadRequest {
     Session(ChannelUri, ReplySender<Option<StoredSession>>),
     /// Loads a piece of stored output.
     Output(OutputId, ReplySender<Option<StoredOutput>>),
+    /// Loads audit records.
+    Audit(AuditQuery, ReplySender<AuditPage>),
 }
 
 /// The state of the reader thread.
@@ -41,11 +45,11 @@ pub(crate) struct StoreReader {
     pub(crate) writer: mpsc::Sender<WriterRequest>,
 }
 
-/// The result of reading a session.
-enum LoadOutcome {
+/// The result of reading.
+enum LoadOutcome<T> {
     /// The result for the caller.
-    Answer(Result<Option<StoredSession>, StorageError>),
-    /// The writer must repair the session first.
+    Answer(Result<T, StorageError>),
+    /// The writer must repair the records first.
     Flawed,
 }
 
@@ -59,7 +63,8 @@ impl StoreReader {
                 LoadRequest::Output(output, reply) if !reply.is_closed() => {
                     reply.send(self.load_output(output)).unwrap_or_default();
                 }
-                LoadRequest::Session(..) | LoadRequest::Output(..) => {}
+                LoadRequest::Audit(query, reply) if !reply.is_closed() => self.answer_audit(query, reply),
+                LoadRequest::Session(..) | LoadRequest::Output(..) | LoadRequest::Audit(..) => {}
             }
         }
     }
@@ -77,13 +82,37 @@ impl StoreReader {
         }
     }
 
+    fn answer_audit(&self, query: AuditQuery, reply: ReplySender<AuditPage>) {
+        match self.load_audit(&query) {
+            LoadOutcome::Answer(answer) => reply.send(answer).unwrap_or_default(),
+            LoadOutcome::Flawed => {
+                if let Err(mpsc::error::SendError(WriterRequest::MendAudit(_, reply))) =
+                    self.writer.blocking_send(WriterRequest::MendAudit(query, reply))
+                {
+                    reply.send(Err(stopped())).unwrap_or_default();
+                }
+            }
+        }
+    }
+
+    fn load_audit(&self, query: &AuditQuery) -> LoadOutcome<AuditPage> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flaws = Vec::new();
+        match self.connection(&mut read).and_then(|db| audit::load(db, query, &mut flaws)) {
+            Ok(page) if flaws.is_empty() => LoadOutcome::Answer(Ok(page)),
+            Ok(_) => LoadOutcome::Flawed,
+            Err(failure) if failure.is_damaged_file() => LoadOutcome::Flawed,
+            Err(failure) => LoadOutcome::Answer(Err(failure.to_storage_error())),
+        }
+    }
+
     fn load_output(&self, output: OutputId) -> Result<Option<StoredOutput>, StorageError> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = self.connection(&mut read).and_then(|db| output::load(db, output));
         loaded.map_err(|failure| failure.to_storage_error())
     }
 
-    fn load(&self, session: &ChannelUri) -> LoadOutcome {
+    fn load(&self, session: &ChannelUri) -> LoadOutcome<Option<StoredSession>> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let mut flaws = Vec::new();
         let loaded = self.connection(&mut read).and_then(|db| {

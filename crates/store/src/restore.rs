@@ -1,8 +1,8 @@
 //! Restores records from backups: those that a damaged database lost, and those whose
 //! bytes changed.
 //!
-//! A backup does not contain deleted sessions and chats, so a record that is only in the
-//! backup was lost.
+//! A backup does not contain deleted sessions, chats and permission rules, so a record that
+//! is only in the backup was lost.
 
 use std::fs;
 use std::io;
@@ -117,6 +117,9 @@ pub(crate) fn complete(into: &Connection, lost: LostTurns) -> rusqlite::Result<R
          JOIN main.chat ON main.chat.uri = owner.uri
          JOIN main.turn ON main.turn.chat = main.chat.id AND main.turn.turn_id = old.turn_id;
          INSERT OR IGNORE INTO main.host SELECT name, value FROM backup.host WHERE name = 'root_config';
+         INSERT OR IGNORE INTO main.rule (root, behavior, rule, created_at, checksum)
+         SELECT root, behavior, rule, created_at, checksum FROM backup.rule ORDER BY id;
+         INSERT OR IGNORE INTO main.audit SELECT * FROM backup.audit;
          INSERT INTO main.set_aside SELECT * FROM backup.set_aside WHERE NOT EXISTS (SELECT 1 FROM main.set_aside);
          DROP TABLE restored;",
     )?;

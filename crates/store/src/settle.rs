@@ -7,6 +7,7 @@ use innkeeper_core::channel::ChannelUri;
 use rusqlite::{Connection, params};
 
 use crate::apply;
+use crate::audit;
 use crate::mend::{AsideRecord, Mender};
 
 /// Makes the new database consistent: removes orphans, completes the session list, and
@@ -38,6 +39,8 @@ pub(crate) fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize
         // Milliseconds since 1970 are larger than any sequence number in use.
         apply::put_host(db, "seq", &mender.now().to_string())?;
     }
+    // The backup may contain records that were deleted because of their age.
+    audit::delete_old(db, mender.now(), usize::MAX)?;
     Ok(orphans)
 }
 

@@ -200,9 +200,13 @@ impl Storage for Store {
         })
     }
 
-    fn load_audit(&self, _: AuditQuery) -> BoxFuture<Result<AuditPage, StorageError>> {
-        let unavailable = StorageError::Failed("audit records cannot be stored yet".to_owned());
-        Box::pin(std::future::ready(Err(unavailable)))
+    fn load_audit(&self, query: AuditQuery) -> BoxFuture<Result<AuditPage, StorageError>> {
+        let (reply, answer) = oneshot::channel();
+        let enqueued = self.load(LoadRequest::Audit(query, reply));
+        Box::pin(async move {
+            enqueued?;
+            answer.await.unwrap_or_else(|_| Err(stopped()))
+        })
     }
 
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {

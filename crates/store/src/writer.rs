@@ -7,12 +7,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use innkeeper_core::audit::{AuditPage, AuditQuery};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::storage::{Change, Index, StorageError, StoredSession};
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::apply;
+use crate::audit;
 use crate::backup::Backups;
 use crate::database::{self, ConnectionPurpose, StoreFiles, WalState, connect};
 use crate::failure::StoreFailure;
@@ -57,6 +59,8 @@ pub(crate) enum WriterRequest {
     LoadIndex(ReplySender<Index>),
     /// Sets aside the unusable records of a session, then loads it.
     Mend(ChannelUri, ReplySender<Option<StoredSession>>),
+    /// Sets aside unusable audit records, then loads the others.
+    MendAudit(AuditQuery, ReplySender<AuditPage>),
 }
 
 /// Changes that are written together or not at all.
@@ -116,6 +120,9 @@ impl StoreWriter {
                 WriterRequest::LoadIndex(reply) => reply.send(self.load_index()).unwrap_or_default(),
                 WriterRequest::Mend(session, reply) => {
                     reply.send(self.load_session(&session)).unwrap_or_default()
+                }
+                WriterRequest::MendAudit(query, reply) => {
+                    reply.send(self.load_audit(&query)).unwrap_or_default()
                 }
             }
             if next.is_none() {
@@ -259,6 +266,19 @@ impl StoreWriter {
             self.parts.mender.problems().report_damage(session, &failure);
             failure.to_storage_error()
         })
+    }
+
+    fn load_audit(&mut self, query: &AuditQuery) -> Result<AuditPage, StorageError> {
+        let loaded = self.guarded(|writer| {
+            let mender = writer.parts.mender.clone();
+            let transaction = writer.transaction()?;
+            let mut flaws = Vec::new();
+            let page = audit::load(&transaction, query, &mut flaws)?;
+            audit::mend(&transaction, &mender, &flaws)?;
+            transaction.commit()?;
+            Ok(page)
+        });
+        loaded.map_err(|failure| failure.to_storage_error())
     }
 
     /// Runs an operation. If it fails because the file is damaged, repairs the file and

@@ -310,7 +310,7 @@ async fn backup_does_not_delay_writes() {
 
 #[tokio::test]
 async fn every_earlier_schema_is_migrated_with_its_sessions() {
-    for version in [1, 2] {
+    for version in [1, 2, 3, 4] {
         let directory = tempfile::tempdir().expect("a temporary directory is created");
         fill(directory.path(), 3, 3).await;
         let store = open(directory.path());
@@ -327,6 +327,9 @@ async fn every_earlier_schema_is_migrated_with_its_sessions() {
             let after = store.load_session(session(number)).await.expect("the session loads");
             assert_eq!(format!("{after:?}"), format!("{before:?}"), "schema {version}");
         }
+        assert_eq!((index.rules, support::audit_times(&store, None).await), (Vec::new(), Vec::new()));
+        store.write(vec![Change::Audit(support::audited(1, 9))]).await.expect("the write succeeds");
+        assert_eq!(support::audit_times(&store, Some(1)).await, [9]);
         assert_eq!(store.problems(), Vec::<String>::new());
         store.close();
         let unknown: i64 = sql(directory.path())

@@ -14,6 +14,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use innkeeper_core::audit::AuditQuery;
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::storage::{Change, Storage, StorageError, StoredDispatch};
@@ -369,8 +370,8 @@ async fn rejects_newer_schema_without_changes() {
     sql(directory.path()).execute_batch(newer).expect("the database is changed");
     let before = fs::read(database(directory.path())).expect("the file is read");
     let error = Store::open(StoreConfig::new(directory.path())).expect_err("the schema is newer");
-    assert!(matches!(error, OpenStoreError::Newer { found: 99, known: 4, .. }), "{error:?}");
-    assert!(error.to_string().contains("schema 99, this version supports 4"), "{error}");
+    assert!(matches!(error, OpenStoreError::Newer { found: 99, known: 5, .. }), "{error:?}");
+    assert!(error.to_string().contains("schema 99, this version supports 5"), "{error}");
     assert!(error.to_string().contains("--data-dir"), "{error}");
     assert_eq!(fs::read(database(directory.path())).expect("the file is read"), before);
 }
@@ -437,6 +438,11 @@ async fn use_damaged(directory: &Path) {
         };
         store.write(vec![more]).await.map_err(must_be_damage).ok();
     }
+    let query = AuditQuery { session: None, before: None, limit: 500 };
+    store.load_audit(query).await.map_err(must_be_damage).ok();
+    let audited = Change::Audit(support::audited(0, support::FILLED_AT));
+    store.write(vec![audited]).await.map_err(must_be_damage).ok();
+    store.write(vec![Change::PutRule(support::rule("/w", "Read"))]).await.map_err(must_be_damage).ok();
     store.write(put(100)).await.map_err(must_be_damage).ok();
     drop(store);
     let store = open(directory);
@@ -514,8 +520,8 @@ async fn damaged_header_is_named_in_the_report() {
     for (offset, value, expected) in [
         (18, 9, "wrong write version at byte 18"),
         (0, b'X', "wrong file type at byte 0"),
-        (63, 99, "schema version 99, but the tables of version 4"),
-        (63, 1, "schema version 1, but the tables of version 4"),
+        (63, 99, "schema version 99, but the tables of version 5"),
+        (63, 1, "schema version 1, but the tables of version 5"),
     ] {
         let directory = tempfile::tempdir().expect("a temporary directory is created");
         fill(directory.path(), 1, 1).await;

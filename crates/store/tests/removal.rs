@@ -48,6 +48,11 @@ fn marked() -> Vec<Change> {
     changes.push(Change::PutTurns { chat: chat(1), keep: 0, turns: (0..5).map(turn).collect() });
     changes.push(support::output(1, "turn-1", 1, format!("{MARKER} {}", "o".repeat(20_000)).as_bytes()));
     for number in 1..50 {
+        let mut record = support::audited(1, number);
+        record.rule = Some(format!("Bash({MARKER})"));
+        changes.push(Change::Audit(record));
+    }
+    for number in 1..50 {
         changes.push(entry(number));
     }
     changes

@@ -321,9 +321,10 @@ fn seeds() -> io::Result<Vec<Vec<u8>>> {
             r#"{"jsonrpc":"2.0","id":3,"method":"disposeSession","params":{"channel":"acme:/s1"}}"#
         ),
         format!(
-            "{}\n{}\n",
+            "{}\n{}\n{}\n",
             r#"{"id":4,"method":"resolveSessionConfig","params":{"config":{}}}"#,
-            r#"{"id":5,"method":"listSessions","params":{"limit":1,"cursor":"1"}}"#
+            r#"{"id":5,"method":"listSessions","params":{"limit":1,"cursor":"1"}}"#,
+            r#"{"id":12,"method":"innkeeper/audit","params":{"session":"acme:/s1","before":"7","limit":500}}"#
         ),
         format!(
             "{session}{}{}\n{}\n{}\n{}\n",
@@ -352,6 +353,7 @@ const WORDS: &[&str] = &[
     "subscribe",
     "unsubscribe",
     "listSessions",
+    "innkeeper/audit",
     "createSession",
     "disposeSession",
     "resolveSessionConfig",

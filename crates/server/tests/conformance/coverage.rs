@@ -18,7 +18,8 @@ use crate::wire::Wire;
 type CoverageRow = (&'static str, &'static str, &'static str);
 
 /// The sources of this suite and of the file suite.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 19] = [
+    include_str!("audit.rs"),
     include_str!("branches.rs"),
     include_str!("chats.rs"),
     include_str!("commands.rs"),
@@ -42,8 +43,9 @@ const SOURCES: [&str; 18] = [
 const FILES: &str = "official_client_reads_and_changes_files";
 const FILE_ERRORS: &str = "file_errors_map_to_protocol_error_codes";
 
-/// The commands of the root, session, chat, resource and resource watch channels.
-const COMMANDS: [CoverageRow; 28] = [
+/// The commands of the root, session, chat, resource and resource watch channels, and the
+/// requests beyond the protocol.
+const COMMANDS: [CoverageRow; 29] = [
     (
         "initialize",
         "initialize_returns_snapshots_and_omits_unknown_channels",
@@ -123,6 +125,11 @@ const COMMANDS: [CoverageRow; 28] = [
     ("resourceMkdir", FILES, FILE_ERRORS),
     ("resourceRequest", FILES, FILE_ERRORS),
     ("createResourceWatch", "watch_reports_changes_until_last_subscriber_leaves", FILE_ERRORS),
+    (
+        "innkeeper/audit",
+        "audit_records_are_returned_newest_first_in_pages",
+        "audit_rejects_invalid_params_and_ignores_unknown_ones",
+    ),
     // The watch's own channel.
     (
         "subscribe",

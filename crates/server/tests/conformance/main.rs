@@ -23,6 +23,7 @@
 )]
 
 mod agent_interface;
+mod audit;
 mod branches;
 mod chats;
 mod child_chats;

@@ -14,13 +14,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use innkeeper_core::agent::History;
+use innkeeper_core::audit::{AuditDecision, AuditPage, AuditQuery, AuditRecord, input_digest};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::output::{OutputId, StoredOutput};
 use innkeeper_core::storage::{
-    Change, Index, JournalEntry, Json, Storage, StoredConversation, StoredRow, StoredTurn,
+    Change, Index, JournalEntry, Json, Storage, StoredConversation, StoredRow, StoredRule,
+    StoredRuleBehavior, StoredRuleScope, StoredTurn,
 };
 use innkeeper_store::{BackupSchedule, Store, StoreConfig};
 use rusqlite::Connection;
+use rusqlite::functions::FunctionFlags;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -118,6 +121,44 @@ pub(crate) fn output(number: usize, turn: &str, id: u128, body: &[u8]) -> Change
     Change::PutOutput { chat: chat(number), turn: turn.to_owned(), id: OutputId::from_number(id), output }
 }
 
+/// An audit record of a session.
+pub(crate) fn audited(number: usize, at: i64) -> AuditRecord {
+    AuditRecord {
+        at,
+        session: session(number),
+        chat: chat(number),
+        turn: Some("turn-1".to_owned()),
+        tool_call: format!("call-{at}"),
+        tool: "Bash".to_owned(),
+        input_digest: input_digest(b"{}"),
+        decision: AuditDecision::Allow,
+        layer: "session".to_owned(),
+        rule: Some("Bash(npm test:*)".to_owned()),
+        client: None,
+    }
+}
+
+/// A page of audit records.
+pub(crate) async fn audit_page(store: &Store, number: Option<usize>, limit: usize) -> AuditPage {
+    let query = AuditQuery { session: number.map(session), before: None, limit };
+    store.load_audit(query).await.expect("the audit records load")
+}
+
+/// The times of all audit records, newest first.
+pub(crate) async fn audit_times(store: &Store, number: Option<usize>) -> Vec<i64> {
+    audit_page(store, number, usize::MAX).await.records.iter().map(|record| record.at).collect()
+}
+
+/// A rule for a workspace.
+pub(crate) fn rule(root: &str, rule: &str) -> StoredRule {
+    StoredRule {
+        scope: StoredRuleScope::from_root(root.to_owned()),
+        behavior: StoredRuleBehavior::Allow,
+        rule: rule.to_owned(),
+        created_at: 7,
+    }
+}
+
 pub(crate) fn journal(number: usize, entry: u64) -> Change {
     Change::Journal {
         session: session(number),
@@ -130,7 +171,11 @@ pub(crate) fn journal(number: usize, entry: u64) -> Change {
     }
 }
 
-/// Stores some sessions with some turns each, then closes the store.
+/// The time of the audit records of [`fill`]: in the future, so that they are not deleted.
+pub(crate) const FILLED_AT: i64 = 4_000_000_000_000;
+
+/// Stores some sessions with some turns, an audit record and a rule each, then closes the
+/// store.
 pub(crate) async fn fill(directory: &Path, sessions: usize, turns_each: usize) {
     let store = open(directory);
     store.load_index().await.expect("the index loads");
@@ -138,6 +183,8 @@ pub(crate) async fn fill(directory: &Path, sessions: usize, turns_each: usize) {
         let mut changes = put(number);
         changes.push(turns(number, 0..turns_each));
         changes.push(journal(number, 1));
+        changes.push(Change::Audit(audited(number, FILLED_AT)));
+        changes.push(Change::PutRule(rule("/w", &format!("Bash({number})"))));
         store.write(changes).await.expect("the write succeeds");
     }
     store.close();
@@ -180,9 +227,11 @@ pub(crate) async fn backup_exists(directory: &Path, number: usize) {
 }
 
 /// The migrations in order.
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 4] = [
     include_str!("../../migrations/0001_initial.sql"),
     include_str!("../../migrations/0002_agent_messages.sql"),
+    include_str!("../../migrations/0003_checksums.sql"),
+    include_str!("../../migrations/0004_output.sql"),
 ];
 
 /// Replaces a closed database by one that an earlier version created, with the same
@@ -192,6 +241,9 @@ pub(crate) fn downgrade(directory: &Path, version: usize) {
     fs::rename(database(directory), &current).expect("the file is renamed");
     let db = sql(directory);
     db.execute_batch("PRAGMA journal_mode = WAL").expect("the mode is set");
+    // The tables are empty, so the result does not matter.
+    db.create_scalar_function("record_checksum", -1, FunctionFlags::default(), |_| Ok(0))
+        .expect("the function is added");
     for step in &STEPS[..version] {
         db.execute_batch(step).expect("the tables are created");
     }
