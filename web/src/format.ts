@@ -63,7 +63,8 @@ export function readableInput(input: string): string {
   }
 }
 
-function depthWithin(value: unknown, depth: number): boolean {
+/** Whether a value is nested no deeper than this. */
+export function depthWithin(value: unknown, depth: number): boolean {
   if (typeof value !== 'object' || value === null) return true;
   return depth > 0 && Object.values(value).every((each) => depthWithin(each, depth - 1));
 }

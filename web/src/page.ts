@@ -3,12 +3,10 @@
 // and until then only as "being sent".
 
 import { batch, signal } from '@preact/signals';
-
+import { openConfirmation } from './ahp/confirmations';
 import { Connection, type ConnectionStatus } from './ahp/connection';
-import { openRequest } from './ahp/input-requests';
 import { RpcError, type SocketLike } from './ahp/rpc';
 import {
-  type Action,
   type Answer,
   type Answers,
   type ChatState,
@@ -21,11 +19,13 @@ import {
   type Uri,
 } from './ahp/types';
 import { uuid } from './identity';
+import { type Decision, RequestAnswers } from './page/answers';
 import { Drafts, NEW } from './page/drafts';
+import { NewSessionConfig } from './page/new-session-config';
 import { Notices } from './page/notices';
 import { type OutgoingMessage, OutgoingMessages } from './page/outgoing';
-import { type SentAnswer, SentAnswers } from './page/sent-answers';
 import { SessionList } from './page/session-list';
+import { MODE_KEY } from './permission-mode';
 
 export interface PageOptions {
   clientId: string;
@@ -51,16 +51,25 @@ export class Page {
 
   readonly #list = new SessionList();
   readonly #outgoing = new OutgoingMessages();
-  readonly #sentAnswers = new SentAnswers();
   readonly #notices = new Notices();
   readonly #drafts = new Drafts();
+  readonly #newConfig = new NewSessionConfig();
+  readonly #answers = new RequestAnswers({
+    dispatch: (channel, action) => this.#connection.dispatch(channel, action),
+    chat: (uri) => this.#connection.mirror.chat(uri),
+    publish: () => this.#publish(),
+    notice: (text) => this.notice(text),
+  });
 
   readonly sessions = this.#list.byUri;
   readonly rows = this.#list.rows;
   readonly outgoing = this.#outgoing.list;
-  readonly sentAnswers = this.#sentAnswers.list;
+  readonly sentAnswers = this.#answers.unconfirmed;
+  readonly answeredByOthers = this.#answers.answeredByOthers;
   readonly notices = this.#notices.list;
   readonly drafts = this.#drafts.bySession;
+  /** The permission modes for the next new session. */
+  readonly newModes = this.#newConfig.modes;
 
   #connection: Connection;
   #schedule: PageOptions['schedule'];
@@ -80,6 +89,7 @@ export class Page {
         onChange: () => this.#publishSoon(),
         onLost: (channel) => this.#lost(channel),
         onEcho: (clientSeq, rejection) => this.#echoed(clientSeq, rejection),
+        onOthersAction: (envelope) => this.#answers.answeredElsewhere(envelope),
         onNotification: (method, params) => this.#notified(method, params),
       },
     });
@@ -144,16 +154,38 @@ export class Page {
     if (sent === undefined) this.notice('Not connected: the answer cannot be stopped from here right now.');
   }
 
-  /** Shares an unfinished answer with the other clients of a chat. Without a connection it is not shared. */
+  /** Shares an unfinished answer with the other clients of a chat. */
   shareAnswer(chat: Uri, requestId: string, questionId: string, answer: Answer): void {
-    this.#dispatchAnswer({ chat, requestId, questionId }, { type: 'chat/inputAnswerChanged', requestId, questionId, answer });
+    this.#answers.share(chat, requestId, questionId, answer);
   }
 
   /** Completes an input request. The host takes the first completion of all clients. */
   respond(chat: Uri, requestId: string, response: InputResponse, answers?: Answers): void {
-    const action = { type: 'chat/inputCompleted', requestId, response, ...(answers ? { answers } : {}) };
-    const sent = this.#dispatchAnswer({ chat, requestId }, action);
-    if (!sent) this.notice('Not connected: the question cannot be answered from here right now.');
+    this.#answers.respond(chat, requestId, response, answers);
+  }
+
+  /** Allows or denies a tool call of the shown chat. The host takes the first decision of all clients. */
+  decide(toolCallId: string, decision: Decision): void {
+    const chat = this.chat.value;
+    const turn = chat?.activeTurn;
+    if (chat && turn && openConfirmation(turn, toolCallId)) this.#answers.decide(chat.resource, turn.id, toolCallId, decision);
+  }
+
+  /** Asks the host for the settings of a new session. */
+  loadNewConfig(): void {
+    const provider = this.root.value?.agents[0]?.provider;
+    if (provider !== undefined) void this.#newConfig.load(this.#connection, provider);
+  }
+
+  /** Changes the permission mode of the shown session, or of the session that the next message creates. */
+  changeMode(mode: string): void {
+    const session = this.selected.value;
+    if (session === undefined) {
+      this.#newConfig.chooseMode(mode);
+      return;
+    }
+    const sent = this.#connection.dispatch(session, { type: 'session/configChanged', config: { [MODE_KEY]: mode } });
+    if (sent === undefined) this.notice('Not connected: the permission mode cannot be changed from here right now.');
   }
 
   /** Reads content that a conversation refers to. */
@@ -192,10 +224,12 @@ export class Page {
   async #create(session: Uri, directory: Uri | undefined): Promise<void> {
     this.selected.value = session;
     this.#publish();
+    const config = this.#newConfig.take();
     await this.#connection.request('createSession', {
       channel: session,
       provider: session.slice(0, session.indexOf(':')),
       ...(directory === undefined ? {} : { workingDirectories: [directory] }),
+      ...(config === undefined ? {} : { config }),
     });
   }
 
@@ -238,37 +272,8 @@ export class Page {
     setTimeout(() => this.#echoOverdue(message.turnId, clientSeq), ECHO_TIMEOUT_MS);
   }
 
-  #dispatchAnswer(answer: Omit<SentAnswer, 'clientSeq'>, action: Action): boolean {
-    const clientSeq = this.#connection.dispatch(answer.chat, action);
-    if (clientSeq === undefined) return false;
-    const sent = { ...answer, clientSeq };
-    this.#sentAnswers.add(sent);
-    setTimeout(() => this.#answerOverdue(sent), ECHO_TIMEOUT_MS);
-    return true;
-  }
-
-  #answerOverdue(answer: SentAnswer): void {
-    if (!this.#sentAnswers.remove(answer) || answer.questionId !== undefined) return;
-    this.notice('The host did not accept the answer. It may no longer have this session.');
-  }
-
-  #answerEchoed(answer: SentAnswer, rejection: string | undefined): void {
-    batch(() => {
-      this.#sentAnswers.remove(answer);
-      this.#publish();
-    });
-    if (rejection === undefined || answer.questionId !== undefined) return;
-    // If the request is not open, another client was first or the turn has ended, and the conversation shows that.
-    const turn = this.#connection.mirror.chat(answer.chat)?.activeTurn;
-    if (openRequest(turn, answer.requestId)) this.notice(`The host refused the answer: ${rejection}`);
-  }
-
   #echoed(clientSeq: number, rejection: string | undefined): void {
-    const answer = this.#sentAnswers.sentAs(clientSeq);
-    if (answer) {
-      this.#answerEchoed(answer, rejection);
-      return;
-    }
+    if (this.#answers.echoed(clientSeq, rejection)) return;
     const message = this.#outgoing.sentAs(clientSeq);
     if (rejection !== undefined && message) this.#takeBack(message, `The host refused the message: ${rejection}`);
     else if (rejection !== undefined) this.notice(`The host refused that: ${rejection}`);
@@ -301,8 +306,7 @@ export class Page {
 
   #ready(host: InitializeResult | undefined): void {
     if (host) this.host.value = host;
-    // Echoes of the lost connection were replayed before; the state shows whether the host has the answers.
-    this.#sentAnswers.clear();
+    this.#answers.clearUnconfirmed();
     this.#unsubscribeStrays();
     this.#publish();
     this.#list.load(this.#connection).catch((error: unknown) => {

@@ -55,6 +55,10 @@ export async function play(steps, turn, signal) {
     else if (step === 'think') await stream(turn, 'reasoning', words, chunk, signal);
     else if (step === 'tool') await runTool(turn, words, signal);
     else if (step === 'ask') await turn.ask(JSON.parse(words));
+    else if (step === 'permit') await turn.confirm([JSON.parse(words)].flat());
+    else if (step === 'todo') turn.todo(JSON.parse(words));
+    else if (step === 'activity') turn.activity(words || undefined);
+    else if (step === 'restart') turn.restart();
     else if (step === 'error') return { errorType: 'api_error', message: `The demo model was asked for an error: ${words}` };
   }
   if (signal.aborted) return undefined;

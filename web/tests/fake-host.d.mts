@@ -22,7 +22,7 @@ export class FakeHost {
   readonly page: string;
   cut(): void;
   close(): Promise<void>;
-  createSession(params: { channel: string; provider: string; workingDirectories?: string[] }): null;
+  createSession(params: { channel: string; provider: string; workingDirectories?: string[]; config?: object }): null;
   chatOf(session: string): ChatState | undefined;
   publish(channel: string, action: Action): void;
   notifyRoot(method: string, params: object): void;

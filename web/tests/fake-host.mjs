@@ -13,6 +13,15 @@ import { pathToFileURL } from 'node:url';
 import { WebSocketServer } from 'ws';
 
 import { answerSteps, play } from './fake-demo.mjs';
+import {
+  decidedCall,
+  decisionRefusal,
+  hasPendingPart,
+  pendingPart,
+  requestPermission,
+  sessionConfig,
+  todoProgress,
+} from './fake-permissions.mjs';
 
 const ROOT = 'ahp-root://';
 const DIST = join(import.meta.dirname, '../dist');
@@ -148,6 +157,8 @@ export class FakeHost {
         return { snapshot: this.#subscribe(connection, params.channel) ?? fail(-32008, 'There is no such channel') };
       case 'createSession':
         return this.createSession(params);
+      case 'resolveSessionConfig':
+        return sessionConfig(params.config);
       case 'resourceRead':
         return this.resources.get(params.uri) ?? fail(-32008, `${params.uri} does not exist`);
       case 'disposeSession':
@@ -197,7 +208,7 @@ export class FakeHost {
     return undefined;
   }
 
-  createSession({ channel, provider, workingDirectories }) {
+  createSession({ channel, provider, workingDirectories, config }) {
     if (this.sessions.has(channel)) fail(-32003, 'The session exists already');
     const now = new Date().toISOString();
     const resource = `ahp-chat://default/${Buffer.from(channel).toString('base64url')}`;
@@ -211,6 +222,7 @@ export class FakeHost {
       workingDirectories: workingDirectories ?? [],
       chats: [{ resource, title: '', status: 1, modifiedAt: now }],
       defaultChat: resource,
+      config: sessionConfig(config),
     };
     this.sessions.set(channel, { uri: channel, state, chat, createdAt: now, listed: false });
     return null;
@@ -227,12 +239,14 @@ export class FakeHost {
   #notified(connection, { method, params }) {
     if (method === 'unsubscribe') connection.subscriptions.delete(params.channel);
     if (method !== 'dispatchAction' || this.deaf) return;
-    const session = [...this.sessions.values()].find((each) => each.chat.resource === params.channel);
+    const session = [...this.sessions.values()].find((each) => [each.uri, each.chat.resource].includes(params.channel));
     if (!session) return;
     const origin = { clientId: connection.clientId, clientSeq: params.clientSeq };
     const reason = this.rejectNext ?? refusal(session.chat, params.action);
     this.rejectNext = undefined;
     if (reason !== undefined) return this.publish(params.channel, params.action, origin, reason);
+    if (params.action.type === 'session/configChanged') return this.#changeConfig(session, params.action, origin);
+    if (params.action.type === 'chat/toolCallConfirmed') return this.#decide(session, params.action, origin);
     if (params.action.type === 'chat/turnStarted') this.#startTurn(session, params.action, origin);
     else if (params.action.type === 'chat/turnCancelled') this.#endTurn(session, params.action, 'cancelled', origin);
     else this.#answer(session, params.action, origin);
@@ -260,6 +274,10 @@ export class FakeHost {
       active: chat.activeTurn,
       publish: (type, fields) => this.publish(chat.resource, { type, turnId: action.turnId, ...fields }),
       ask: (request) => this.#ask(session, request),
+      confirm: (calls) => this.#confirm(session, calls),
+      todo: (items) => this.#setTodo(session, items),
+      activity: (activity) => this.#setActivity(session, activity),
+      restart: () => this.#restartTurn(session),
     };
     play(answerSteps(action.message.text), turn, session.stop.signal).then((error) => {
       if (session.stop.signal.aborted) return;
@@ -282,6 +300,66 @@ export class FakeHost {
     });
   }
 
+  /** Requests permission for calls at the same time; resolves when all were decided or the turn is stopped. */
+  #confirm(session, calls) {
+    const { chat } = session;
+    const turnId = chat.activeTurn.id;
+    const publish = (type, fields) => this.publish(chat.resource, { type, turnId, ...fields });
+    for (const call of calls) {
+      const parts = chat.activeTurn.responseParts;
+      parts.push({ kind: 'toolCall', toolCall: requestPermission(call, `call-${parts.length}`, publish) });
+    }
+    chat.status = 24;
+    session.waitingSince = new Date().toISOString();
+    this.#summaryChanged(session);
+    return new Promise((resolve) => {
+      session.completed = resolve;
+      session.stop.signal.addEventListener('abort', resolve);
+    });
+  }
+
+  #decide(session, action, origin) {
+    const { chat } = session;
+    const part = pendingPart(chat, action.toolCallId);
+    part.toolCall = decidedCall(part.toolCall, action);
+    this.publish(chat.resource, action, origin);
+    if (action.approved) {
+      const result = { success: true, pastTenseMessage: 'Done', content: [{ type: 'text', text: 'It ran.' }] };
+      part.toolCall = { ...part.toolCall, ...result, status: 'completed' };
+      this.publish(chat.resource, { type: 'chat/toolCallComplete', turnId: action.turnId, toolCallId: action.toolCallId, result });
+    }
+    if (hasPendingPart(chat)) return;
+    chat.status = 8;
+    session.waitingSince = undefined;
+    this.#summaryChanged(session);
+    session.completed();
+  }
+
+  #changeConfig(session, action, origin) {
+    Object.assign(session.state.config.values, action.config);
+    this.publish(session.uri, action, origin);
+  }
+
+  #setTodo(session, items) {
+    session.todo = items;
+    session.state._meta = { 'innkeeper.todo': { [session.chat.resource]: { items } } };
+    this.publish(session.uri, { type: 'session/metaChanged', _meta: session.state._meta });
+    this.#summaryChanged(session);
+  }
+
+  #setActivity(session, activity) {
+    session.chat.activity = activity;
+    this.publish(session.chat.resource, { type: 'chat/activityChanged', activity });
+  }
+
+  /** Empties the running turn except for its first part, as after a broken stream. */
+  #restartTurn({ chat }) {
+    const { id: turnId, startedAt, message, responseParts } = chat.activeTurn;
+    responseParts.splice(1);
+    this.publish(chat.resource, { type: 'chat/turnStarted', turnId, startedAt, message });
+    for (const part of responseParts) this.publish(chat.resource, { type: 'chat/responsePart', turnId, part: structuredClone(part) });
+  }
+
   #answer(session, action, origin) {
     const part = openPart(session.chat, action.requestId);
     const given = action.type === 'chat/inputCompleted' ? action.answers : { [action.questionId]: action.answer };
@@ -302,12 +380,12 @@ export class FakeHost {
     const parts = activeTurn.responseParts;
     for (const part of parts) {
       if (part.kind !== 'toolCall' || ['completed', 'cancelled'].includes(part.toolCall.status)) continue;
-      const { toolCallId, toolName, displayName, invocationMessage = '', toolInput } = part.toolCall;
-      part.toolCall = { toolCallId, toolName, displayName, invocationMessage, status: 'cancelled', reason: 'skipped' };
-      if (toolInput !== undefined) part.toolCall.toolInput = toolInput;
+      const { confirmationTitle, editable, options, partialInput, confirmed, ...call } = part.toolCall;
+      part.toolCall = { invocationMessage: '', ...call, status: 'cancelled', reason: 'skipped' };
     }
     if (action.part) parts.push(action.part);
     const turn = { ...activeTurn, responseParts: parts, duration: action.duration, state: outcome };
+    session.waitingSince = undefined;
     session.chat = {
       ...rest,
       turns: [...chat.turns, turn],
@@ -327,13 +405,15 @@ export class FakeHost {
       chat: session.chat.resource,
       changes: { status, modifiedAt },
     });
-    this.notifyRoot('root/sessionSummaryChanged', { session: session.uri, changes: { status, modifiedAt } });
+    this.notifyRoot('root/sessionSummaryChanged', { session: session.uri, changes: { status, modifiedAt, _meta: rowMeta(session) } });
   }
 }
 
 function refusal(chat, action) {
   if (action.type === 'chat/turnStarted') return chat.activeTurn ? 'A turn is active already' : undefined;
   if (action.type.startsWith('chat/input')) return openPart(chat, action.requestId) ? undefined : 'There is no open request with this id';
+  if (action.type === 'chat/toolCallConfirmed') return decisionRefusal(chat, action);
+  if (action.type === 'session/configChanged') return undefined;
   if (action.type !== 'chat/turnCancelled') return `${action.type} is not for clients`;
   return chat.activeTurn?.id === action.turnId ? undefined : 'That turn is not active';
 }
@@ -342,10 +422,28 @@ function openPart(chat, requestId) {
   return chat.activeTurn?.responseParts.find((part) => part.request?.id === requestId && part.response === undefined);
 }
 
-function summary({ uri, state, chat, createdAt }) {
+function rowMeta({ todo, waitingSince }) {
+  return {
+    ...(todo ? { 'innkeeper.todo': todoProgress(todo) } : {}),
+    ...(waitingSince ? { 'innkeeper.waitingSince': waitingSince } : {}),
+  };
+}
+
+function summary(session) {
+  const { uri, state, chat, createdAt } = session;
   const { provider, title, workingDirectories } = state;
   const { status, modifiedAt } = chat;
-  return { resource: uri, provider, title, status, createdAt, modifiedAt, workingDirectories, defaultChat: chat.resource };
+  return {
+    resource: uri,
+    provider,
+    title,
+    status,
+    createdAt,
+    modifiedAt,
+    workingDirectories,
+    defaultChat: chat.resource,
+    _meta: rowMeta(session),
+  };
 }
 
 function fail(code, message) {

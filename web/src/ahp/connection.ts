@@ -25,6 +25,8 @@ export interface ConnectionEvents {
   onLost(channel: Uri): void;
   /** An action of this client was echoed or rejected. */
   onEcho(clientSeq: number, rejectionReason: string | undefined): void;
+  /** An action of another client changed the mirror. */
+  onOthersAction(envelope: ActionEnvelope): void;
   onNotification(method: string, params: Record<string, unknown>): void;
 }
 
@@ -269,6 +271,8 @@ export class Connection {
     const changed = this.mirror.apply(envelope);
     if (envelope.origin?.clientId === this.#options.clientId) {
       this.#options.events.onEcho(envelope.origin.clientSeq, envelope.rejectionReason);
+    } else if (changed && envelope.origin) {
+      this.#options.events.onOthersAction(envelope);
     }
     if (changed) this.#options.events.onChange(envelope.channel);
   }

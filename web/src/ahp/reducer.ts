@@ -5,6 +5,7 @@ import { isOpenRequest, reduceRequests } from './input-requests';
 import { reduceToolCall, skipped } from './tool-calls';
 import {
   type Action,
+  type ActiveClient,
   type ActiveTurn,
   type AgentInfo,
   type ChatState,
@@ -50,6 +51,14 @@ export function reduceSession(state: SessionState, action: Action): SessionState
       return withChatChanges(state, action['chat'] as Uri, action['changes'] as Partial<ChatSummary>);
     case 'session/defaultChatChanged':
       return withOptional(state, 'defaultChat', action['defaultChat'] as Uri | undefined);
+    case 'session/configChanged':
+      return withConfig(state, action);
+    case 'session/metaChanged':
+      return withOptional(state, '_meta', action['_meta'] as Record<string, unknown> | undefined);
+    case 'session/activeClientSet':
+      return withClient(state, action['activeClient'] as ActiveClient);
+    case 'session/activeClientRemoved':
+      return { ...state, activeClients: list<ActiveClient>(state.activeClients).filter((each) => each.clientId !== action['clientId']) };
     case 'session/isReadChanged':
       return { ...state, status: withFlag(state.status, Status.IsRead, action['isRead'] === true) };
     case 'session/isArchivedChanged':
@@ -241,6 +250,21 @@ function withChatChanges(state: SessionState, chat: Uri, changes: Partial<ChatSu
   const index = state.chats.findIndex((each) => each.resource === chat);
   const known = state.chats[index];
   return known ? { ...state, chats: state.chats.with(index, { ...known, ...changes }) } : state;
+}
+
+/** Sets the given values, or all of them. A session without a configuration does not get one. */
+function withConfig(state: SessionState, action: Action): SessionState {
+  const { config } = state;
+  const changed = action['config'];
+  if (!config || typeof changed !== 'object' || changed === null) return state;
+  const kept = action['replace'] === true ? {} : config.values;
+  return { ...state, config: { ...config, values: { ...kept, ...changed } } };
+}
+
+function withClient(state: SessionState, client: ActiveClient): SessionState {
+  const clients = list<ActiveClient>(state.activeClients);
+  const index = clients.findIndex((each) => each.clientId === client.clientId);
+  return { ...state, activeClients: index < 0 ? [...clients, client] : clients.with(index, client) };
 }
 
 function unread(state: ChatState): ChatState {

@@ -53,6 +53,29 @@ export interface SessionSummary {
   modifiedAt: string;
   workingDirectories?: Uri[];
   defaultChat?: Uri;
+  _meta?: Record<string, unknown>;
+}
+
+/** The description of one setting of a session. */
+export interface ConfigProperty {
+  type?: string;
+  title?: string;
+  default?: unknown;
+  enum?: unknown[];
+  enumLabels?: string[];
+  enumDescriptions?: string[];
+  readOnly?: boolean;
+  sessionMutable?: boolean;
+}
+
+export interface SessionConfig {
+  schema: { properties: Record<string, ConfigProperty> };
+  values: Record<string, unknown>;
+}
+
+export interface ActiveClient {
+  clientId: string;
+  displayName?: string;
 }
 
 export interface SessionState {
@@ -65,6 +88,9 @@ export interface SessionState {
   creationError?: ErrorInfo;
   chats: ChatSummary[];
   defaultChat?: Uri;
+  activeClients?: ActiveClient[];
+  config?: SessionConfig;
+  _meta?: Record<string, unknown>;
 }
 
 export interface Message {

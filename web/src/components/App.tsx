@@ -3,7 +3,8 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 
-import { oneLine } from '../format';
+import type { ChatState } from '../ahp/types';
+import { activityOf, oneLine } from '../format';
 import type { Page } from '../page';
 import { ConnectionLine, Refused } from './ConnectionState';
 import { Conversation } from './Conversation';
@@ -20,10 +21,11 @@ export function App({ page, address }: { page: Page; address: URL }) {
   const blocked = status.kind === 'refused' || status.kind === 'incompatible';
   const title = (selected !== undefined && oneLine(page.session.value?.title)) || 'New session';
 
+  const mark = tabMark(page.chat.value);
+
   useEffect(() => {
-    const mark = page.chat.value?.activeTurn ? '● ' : '';
     document.title = selected === undefined ? 'Innkeeper' : `${mark}${title} · Innkeeper`;
-  }, [title, selected, page.chat.value?.activeTurn !== undefined]);
+  }, [title, selected, mark]);
 
   useEffect(() => {
     menuOpen.value = false;
@@ -64,6 +66,12 @@ export function App({ page, address }: { page: Page; address: URL }) {
       <Notices page={page} />
     </div>
   );
+}
+
+/** What the title of the browser tab says about the chat. */
+function tabMark(chat: ChatState | undefined): string {
+  if (!chat?.activeTurn) return '';
+  return activityOf(chat.status) === 'waiting' ? 'Waiting for you · ' : '● ';
 }
 
 /** Stands for a list or conversation that threw; the rest of the page goes on. */

@@ -2,11 +2,15 @@
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
+import { isOpenConfirmation } from '../ahp/confirmations';
 import { isOpenRequest } from '../ahp/input-requests';
 import type { Uri } from '../ahp/types';
 import type { Page } from '../page';
 import { NEW } from '../page/drafts';
+import { modeSetting } from '../permission-mode';
 import { SendIcon, StopIcon } from './Icons';
+import { ModePicker } from './ModePicker';
+import { focusRequest } from './scroll';
 
 interface ComposerProps {
   page: Page;
@@ -22,6 +26,7 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
   const running = page.chat.value?.activeTurn !== undefined;
   const sending = page.outgoing.value.some((message) => message.session === selected);
   const reason = blocked ?? whyNot(page, running, sending);
+  const waiting = awaitsAnswer(page);
   const sendable = reason === undefined && text.trim() !== '';
 
   useEffect(() => box.current?.focus({ preventScroll: true }), [selected]);
@@ -67,22 +72,46 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
           <SendIcon />
         </button>
       </div>
-      <p id="composer-hint" class="hint">
-        {text !== '' && reason !== undefined ? (
-          `${reason}.`
-        ) : (
-          <span class="keys">
-            <kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line
-          </span>
-        )}
-      </p>
+      <div class="composer-foot">
+        <SessionMode page={page} />
+        <p id="composer-hint" class="hint">
+          {waiting ? (
+            <>
+              The agent waits for your answer.{' '}
+              <button type="button" class="text-button" onClick={focusRequest}>
+                Go to the request
+              </button>
+            </>
+          ) : text !== '' && reason !== undefined ? (
+            `${reason}.`
+          ) : (
+            <span class="keys">
+              <kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line
+            </span>
+          )}
+        </p>
+      </div>
     </form>
   );
 }
 
+/** The permission mode of the shown session or of the new one, if the host has modes. */
+function SessionMode({ page }: { page: Page }) {
+  const isNew = page.selected.value === undefined;
+  const setting = isNew ? page.newModes.value : modeSetting(page.session.value?.config);
+  if (!setting) return null;
+  const online = page.status.value.kind === 'online';
+  const blocked = !online ? 'Not connected to the host' : setting.changeable ? undefined : 'The host does not allow to change the mode';
+  return <ModePicker setting={setting} blocked={blocked} onChange={(mode) => page.changeMode(mode)} />;
+}
+
+function awaitsAnswer(page: Page): boolean {
+  return page.chat.value?.activeTurn?.responseParts.some((part) => isOpenRequest(part) || isOpenConfirmation(part)) ?? false;
+}
+
 function whyNot(page: Page, running: boolean, sending: boolean): string | undefined {
   if (page.status.value.kind !== 'online') return 'Not connected to the host; your text is kept';
-  if (running && page.chat.value?.activeTurn?.responseParts.some(isOpenRequest)) return 'Answer the question first, or stop the turn';
+  if (awaitsAnswer(page)) return 'Answer the request first, or stop the turn';
   if (running) return 'Wait for the answer to end, or stop it';
   if (sending) return 'The last message is still on its way';
   if (page.selected.value === undefined && !page.root.value?.agents.length) return 'The host offers no agent yet';

@@ -3,8 +3,9 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
+import { isOpenConfirmation } from '../ahp/confirmations';
 import type { ChatState } from '../ahp/types';
-import { activityOf, directoryPath, oneLine } from '../format';
+import { activityOf, directoryPath, oneLine, plainText } from '../format';
 import type { Page } from '../page';
 import { renderBudget } from '../render-budget';
 import { Composer } from './Composer';
@@ -13,6 +14,8 @@ import { DeleteSession } from './DeleteSession';
 import { DownIcon, FolderIcon } from './Icons';
 import { PageContext } from './page-context';
 import { ErrorCard } from './parts/ErrorCard';
+import { type ShownRequest, scrollOnDemand, scrollToNewest } from './scroll';
+import { TodoPanel } from './TodoPanel';
 import { ShowEarlier, TurnView, UserMessage } from './TurnView';
 
 /** A reader closer than this to the end sees new text scroll into view. */
@@ -32,17 +35,22 @@ export function Conversation({ page }: { page: Page }) {
   const following = useSignal(true);
   const outgoing = page.outgoing.value.filter((message) => message.session === selected);
 
-  const toEnd = () => {
+  const shownRequest = useRef<ShownRequest>(undefined);
+  /** Where the page itself scrolled to, which says nothing about the reader. */
+  const ownPosition = useRef<number>(undefined);
+  const follow = () => {
     const element = scroller.current;
-    if (element) element.scrollTop = element.scrollHeight;
+    if (!element) return;
+    shownRequest.current = scrollToNewest(element, shownRequest.current);
+    ownPosition.current = element.scrollTop;
   };
   useLayoutEffect(() => {
-    if (following.peek()) toEnd();
+    if (following.peek()) follow();
   }, [chat, outgoing.length]);
   useLayoutEffect(() => {
-    // Parts that waited for the render budget appear later.
-    const observer = new ResizeObserver(() => following.peek() && toEnd());
-    if (turns.current) observer.observe(turns.current);
+    // Parts that waited for the render budget appear later, and the space for the conversation changes.
+    const observer = new ResizeObserver(() => following.peek() && follow());
+    for (const element of [turns.current, scroller.current]) if (element) observer.observe(element);
     return () => observer.disconnect();
   }, []);
   useEffect(() => {
@@ -68,7 +76,7 @@ export function Conversation({ page }: { page: Page }) {
         onClick={copyCode}
         onScroll={(event) => {
           const { scrollHeight, scrollTop, clientHeight } = event.currentTarget;
-          following.value = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
+          following.value = scrollTop === ownPosition.current || scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
         }}
       >
         <div class="turns" ref={turns} role="log" aria-label="Conversation" aria-busy={chat?.activeTurn !== undefined}>
@@ -89,14 +97,17 @@ export function Conversation({ page }: { page: Page }) {
           )}
         </div>
       </div>
-      {!following.value && (
-        <button type="button" class="to-end" onClick={toEnd}>
-          <DownIcon /> Newest
-        </button>
-      )}
+      <div class="to-end-place">
+        {!following.value && (
+          <button type="button" class="to-end" onClick={() => scroller.current && scrollOnDemand(scroller.current)}>
+            <DownIcon /> {chat && activityOf(chat.status) === 'waiting' ? 'Waiting for you' : 'Newest'}
+          </button>
+        )}
+      </div>
       <p class="visually-hidden" role="status">
         {announcement(chat)}
       </p>
+      <TodoPanel page={page} />
       <Composer page={page} />
     </div>
   );
@@ -125,7 +136,7 @@ function Turns({ chat }: { chat: ChatState }) {
 /** The announcement of a turn's progress for screen readers. The streamed text itself is not announced. */
 function announcement(chat: ChatState | undefined): string {
   if (!chat) return '';
-  if (activityOf(chat.status) === 'waiting') return 'The agent is waiting for you.';
+  if (activityOf(chat.status) === 'waiting') return ['The agent is waiting for you.', openTitle(chat)].filter(Boolean).join(' ');
   if (chat.activeTurn) return 'The agent is answering.';
   switch (chat.turns.at(-1)?.state) {
     case 'complete':
@@ -137,4 +148,10 @@ function announcement(chat: ChatState | undefined): string {
     default:
       return '';
   }
+}
+
+/** The title of the first permission request that is open. */
+function openTitle(chat: ChatState): string {
+  const call = chat.activeTurn?.responseParts.find(isOpenConfirmation)?.toolCall;
+  return call ? oneLine(plainText(call.confirmationTitle)) : '';
 }

@@ -60,6 +60,11 @@ export const FolderIcon = () => (
     <path d="M3 6.2c0-.7.5-1.2 1.2-1.2h3.3l1.7 1.8h6.6c.7 0 1.2.5 1.2 1.2v6.3c0 .7-.5 1.2-1.2 1.2H4.2c-.7 0-1.2-.5-1.2-1.2z" />
   </Icon>
 );
+export const ShieldIcon = () => (
+  <Icon>
+    <path d="M10 3l6 2.2v4.3c0 3.6-2.5 6.1-6 7.5-3.5-1.4-6-3.9-6-7.5V5.2z" />
+  </Icon>
+);
 export const AlertIcon = () => (
   <Icon>
     <path d="M10 3.5l7 12.5H3z" />

@@ -1,6 +1,7 @@
 // The view before a session exists. Nothing is created until the first message is sent.
 
 import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
 
 import { directoryPath, directoryUri } from '../format';
 import type { Page } from '../page';
@@ -15,6 +16,10 @@ export function NewSession({ page }: { page: Page }) {
   const uri = path.trim() === '' ? undefined : directoryUri(path);
   const wrong = path.trim() !== '' && uri === undefined;
   const agent = page.root.value?.agents[0];
+  const online = page.status.value.kind === 'online';
+  useEffect(() => {
+    if (online) page.loadNewConfig();
+  }, [online, agent?.provider]);
 
   return (
     <div class="conversation">

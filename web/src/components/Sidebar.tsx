@@ -5,6 +5,7 @@ import { useEffect } from 'preact/hooks';
 
 import type { SessionSummary } from '../ahp/types';
 import { ACTIVITY_LABEL, activityOf, ago, folderName, oneLine } from '../format';
+import { todoProgress, waitingSince } from '../host-metadata';
 import type { Page } from '../page';
 import { ConnectionBadge } from './ConnectionState';
 import { ErrorBoundary } from './ErrorBoundary';
@@ -122,6 +123,14 @@ function detail(row: SessionSummary, now: number): string {
   const activity = activityOf(row.status);
   const label = activity === 'idle' ? undefined : ACTIVITY_LABEL[activity];
   // A session that waits for the user says so, whatever its agent reports.
-  const what = activity === 'waiting' ? label : oneLine(row.activity) || label;
-  return [what, directory && oneLine(folderName(directory)), ago(row.modifiedAt, now)].filter(Boolean).join(' · ');
+  const what = activity === 'waiting' ? waiting(row, now) : oneLine(row.activity) || label;
+  const folder = directory && oneLine(folderName(directory));
+  return [what, todoProgress(row), folder, ago(row.modifiedAt, now)].filter(Boolean).join(' · ');
+}
+
+/** A request that has just been made has no age. */
+function waiting(row: SessionSummary, now: number): string {
+  const since = waitingSince(row);
+  const age = since === undefined ? '' : ago(since, now);
+  return age === '' || age === 'now' ? ACTIVITY_LABEL.waiting : `${ACTIVITY_LABEL.waiting} since ${age}`;
 }

@@ -4,15 +4,19 @@
 import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 
+import { isOpenConfirmation } from '../ahp/confirmations';
 import { isOpenRequest } from '../ahp/input-requests';
-import type { ActiveTurn, ResponsePart, Turn } from '../ahp/types';
+import type { ActiveTurn, ResponsePart, ToolCall, Turn } from '../ahp/types';
 import { duration, oneLine, sourceOf, usageText } from '../format';
+import { isPlan } from '../host-metadata';
 import { ErrorBoundary } from './ErrorBoundary';
 import { LongText } from './LongText';
 import { AnsweredRequest } from './parts/AnsweredRequest';
 import { ErrorCard } from './parts/ErrorCard';
 import { MarkdownText } from './parts/MarkdownText';
 import { OtherPart } from './parts/OtherPart';
+import { PermissionCard } from './parts/PermissionCard';
+import { PlanCard } from './parts/PlanCard';
 import { QuestionForm } from './parts/QuestionForm';
 import { Thinking } from './parts/Thinking';
 import { ToolCallRow } from './parts/ToolCallRow';
@@ -50,12 +54,10 @@ function TurnContent({ turn, activity }: TurnViewProps) {
       {turn.responseParts.slice(first).map((part, offset) => (
         // Parts are only appended and replaced, so the index identifies them; an id from an agent may occur twice.
         <ErrorBoundary key={first + offset} of={part} fallback={() => <SourcePart value={part} />}>
-          <PartView part={part} streaming={running && first + offset === last} open={running && isOpenRequest(part)} />
+          <PartView part={part} streaming={running && first + offset === last} open={running && isOpen(part)} />
         </ErrorBoundary>
       ))}
-      {running && !turn.responseParts.some(isOpenRequest) && (
-        <Working activity={activity} quiet={turn.responseParts[last]?.kind === 'markdown'} />
-      )}
+      {running && <Working activity={activity} quiet={turn.responseParts[last]?.kind === 'markdown' || turn.responseParts.some(isOpen)} />}
       {outcome === 'cancelled' && <p class="outcome">Stopped</p>}
       {!running && <Footer turn={turn as Turn} />}
     </section>
@@ -74,10 +76,14 @@ export function UserMessage({ text, note }: { text: string; note?: string }) {
   );
 }
 
+function isOpen(part: ResponsePart): boolean {
+  return isOpenRequest(part) || isOpenConfirmation(part);
+}
+
 interface PartViewProps {
   part: ResponsePart;
   streaming: boolean;
-  /** Whether the part is an input request that can be answered. */
+  /** Whether the part is a request that can be answered. */
   open: boolean;
 }
 
@@ -92,7 +98,7 @@ function PartContent({ part, streaming, open }: PartViewProps) {
     case 'reasoning':
       return <Thinking text={part.content} streaming={streaming} />;
     case 'toolCall':
-      return <ToolCallRow call={part.toolCall} />;
+      return open ? <Confirmation key={part.toolCall.toolCallId} call={part.toolCall} /> : <ToolCallRow call={part.toolCall} />;
     case 'inputRequest':
       return open ? <QuestionForm key={part.request.id} request={part.request} /> : <AnsweredRequest part={part} />;
     case 'error':
@@ -102,16 +108,25 @@ function PartContent({ part, streaming, open }: PartViewProps) {
   }
 }
 
+function Confirmation({ call }: { call: ToolCall }) {
+  return isPlan(call) ? <PlanCard call={call} /> : <PermissionCard call={call} />;
+}
+
+/** Keeps its place while it has nothing to say, so that the text above it does not move. */
 function Working({ activity, quiet }: { activity: string | undefined; quiet: boolean }) {
-  if (quiet && !activity) return null;
+  const words = oneLine(activity) || (quiet ? '' : 'Working…');
   return (
     <p class="working">
-      <span class="pulse" aria-hidden="true">
-        <i />
-        <i />
-        <i />
-      </span>
-      {oneLine(activity) || 'Working…'}
+      {words && (
+        <>
+          <span class="pulse" aria-hidden="true">
+            <i />
+            <i />
+            <i />
+          </span>
+          {words}
+        </>
+      )}
     </p>
   );
 }

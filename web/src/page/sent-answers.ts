@@ -1,4 +1,4 @@
-// Answers to input requests that were dispatched here and that the host has not confirmed yet.
+// Answers to requests that were dispatched here and that the host has not confirmed yet.
 
 import { signal } from '@preact/signals';
 
@@ -7,6 +7,7 @@ import type { Uri } from '../ahp/types';
 export interface SentAnswer {
   clientSeq: number;
   chat: Uri;
+  /** The id of the input request, or of the tool call that waits for permission. */
   requestId: string;
   /** The question of a draft; absent if the dispatch completes the request. */
   questionId?: string;

@@ -48,6 +48,7 @@ function connect(probe: () => Promise<boolean> = () => Promise.resolve(false)) {
     ready: [] as (InitializeResult | undefined)[],
     lost: [] as string[],
     echoes: [] as [number, string | undefined][],
+    others: [] as (string | undefined)[],
     notifications: [] as string[],
   };
   const connection = new Connection({
@@ -64,6 +65,7 @@ function connect(probe: () => Promise<boolean> = () => Promise.resolve(false)) {
       onChange: () => {},
       onLost: (channel) => seen.lost.push(channel),
       onEcho: (clientSeq, reason) => seen.echoes.push([clientSeq, reason]),
+      onOthersAction: ({ origin }) => seen.others.push(origin?.clientId),
       onNotification: (method) => seen.notifications.push(method),
     },
   });
@@ -165,6 +167,8 @@ describe('a channel', () => {
     socket().action(42, CHAT, START, { origin: { clientId: 'other', clientSeq }, rejectionReason: 'busy' });
     expect(connection.mirror.chat(CHAT)?.activeTurn).toBeUndefined();
     expect(seen.echoes).toEqual([[clientSeq, 'busy']]);
+    socket().action(43, CHAT, START, { origin: { clientId: 'other', clientSeq } });
+    expect(seen.others).toEqual(['other']);
   });
 
   it('survives malformed frames, unknown actions and requests that the page cannot serve', async () => {

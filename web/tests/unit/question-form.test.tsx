@@ -8,12 +8,11 @@ import { act } from 'preact/test-utils';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 import type { InputRequest, InputResponse, Question } from '../../src/ahp/types';
-import { PageContext } from '../../src/components/page-context';
 import { Sidebar } from '../../src/components/Sidebar';
 import { TurnView } from '../../src/components/TurnView';
-import type { Page } from '../../src/page';
 import { FakeHost } from '../fake-host.mjs';
-import { openPage, when } from './open-page';
+import { when } from './open-page';
+import { button, closeWindow, dispatched, openWindow, type PageWindow, type } from './page-window';
 
 const FRUIT: Question = {
   id: 'fruit',
@@ -29,12 +28,7 @@ const FRUIT: Question = {
 const NAME: Question = { id: 'name', kind: 'text', message: 'Your name?', min: 2 };
 
 let host: FakeHost;
-let windows: Window[];
-
-interface Window {
-  page: Page;
-  place: HTMLElement;
-}
+let windows: PageWindow[];
 
 beforeEach(async () => {
   host = await new FakeHost().listen();
@@ -42,75 +36,41 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   vi.restoreAllMocks();
-  for (const { page, place } of windows) {
-    render(null, place);
-    place.remove();
-    page.stop();
-  }
+  for (const each of windows) closeWindow(each);
   await host.close();
 });
 
-async function openWindow(clientId: string): Promise<Window> {
-  const page = await openPage(host, clientId);
-  const place = document.body.appendChild(document.createElement('div'));
-  render(<Turns page={page} />, place);
-  const opened = { page, place };
+async function open(clientId: string): Promise<PageWindow> {
+  const opened = await openWindow(host, clientId);
   windows.push(opened);
   return opened;
 }
 
-function Turns({ page }: { page: Page }) {
-  const chat = page.chat.value;
-  const turns = [...(chat?.turns ?? []), ...(chat?.activeTurn ? [chat.activeTurn] : [])];
-  return (
-    <PageContext.Provider value={page}>
-      {turns.map((turn) => (
-        <TurnView key={turn.id} turn={turn} />
-      ))}
-    </PageContext.Provider>
-  );
-}
-
 /** Opens a window whose agent asks. */
-async function ask(...questions: Question[]): Promise<Window> {
-  const asked = await openWindow('first');
+async function ask(...questions: Question[]): Promise<PageWindow> {
+  const asked = await open('first');
   await asked.page.send(`#demo\nask ${JSON.stringify({ id: 'r', message: 'A **question**', questions })}\ntext done`, undefined);
   await vi.waitFor(() => expect(form(asked)).not.toBeNull());
   return asked;
 }
 
-async function join(first: Window): Promise<Window> {
-  const second = await openWindow('second');
+async function join(first: PageWindow): Promise<PageWindow> {
+  const second = await open('second');
   second.page.select(first.page.selected.value);
   await vi.waitFor(() => expect(form(second)).not.toBeNull());
   return second;
 }
 
-const form = ({ place }: Window) => place.querySelector('form');
-const button = ({ place }: Window, name: string) =>
-  [...place.querySelectorAll('button')].find((each) => each.textContent === name) as HTMLButtonElement;
-const option = ({ place }: Window, label: string) =>
+const form = ({ place }: PageWindow) => place.querySelector('form');
+const option = ({ place }: PageWindow, label: string) =>
   [...place.querySelectorAll('label')].find((each) => each.textContent?.includes(label))?.querySelector('input') as HTMLInputElement;
-const field = ({ place }: Window) => place.querySelector('textarea') as HTMLTextAreaElement;
-const dispatched = (type: string) =>
-  host.received
-    .filter((each) => each.method === 'dispatchAction')
-    .map((each) => each.params['action'])
-    .filter((each) => each.type === type);
-const completions = () => dispatched('chat/inputCompleted');
-
-/** Types without moving the focus, which all windows of this test share. */
-async function type(box: HTMLTextAreaElement | HTMLInputElement, text: string): Promise<void> {
-  box.value = text;
-  await act(() => {
-    box.dispatchEvent(new Event('input', { bubbles: true }));
-  });
-}
+const field = ({ place }: PageWindow) => place.querySelector('textarea') as HTMLTextAreaElement;
+const completions = () => dispatched(host, 'chat/inputCompleted');
 
 it('sends the chosen option after a click on it and on Submit, and shows its label afterwards', async () => {
   const asked = await ask(FRUIT);
   expect(asked.place.querySelector('form strong')?.textContent).toBe('question');
-  expect(form(asked)?.textContent).toMatch(/Fruit \*required.*Which one\?.*AppleRecommendedRedPear/);
+  expect(form(asked)?.textContent).toMatch(/Fruit required.*Which one\?.*AppleRecommendedRedPear/);
   expect(button(asked, 'Submit').disabled).toBe(true);
   await act(() => option(asked, 'Pear').click());
   expect(button(asked, 'Submit').disabled).toBe(false);
@@ -124,15 +84,15 @@ it('sends the chosen option after a click on it and on Submit, and shows its lab
   expect(asked.page.notices.value).toEqual([]);
 });
 
-it('skips an optional question that is empty, and submits only answers within their limits', async () => {
+it('says that it skips an optional question without an answer, and submits only answers within their limits', async () => {
   const asked = await ask({ ...NAME, id: 'one' }, FRUIT, { ...NAME, id: 'two', required: true });
   const [, last] = asked.place.querySelectorAll('textarea');
   await act(() => option(asked, 'Apple').click());
   await type(last!, 'A');
-  expect(button(asked, 'Submit').disabled).toBe(true);
+  expect(button(asked, 'Submit and skip 1 question').disabled).toBe(true);
   expect(form(asked)?.textContent).toContain('At least 2 characters.');
   await type(last!, 'Ann');
-  await act(() => button(asked, 'Submit').click());
+  await act(() => button(asked, 'Submit and skip 1 question').click());
   await vi.waitFor(() => expect(completions()).toHaveLength(1));
   expect(completions()[0].answers).toEqual({
     one: { state: 'skipped' },
@@ -171,12 +131,17 @@ it('takes free text instead of an option, or in addition to several', async () =
   });
 });
 
-it('can clear the choice of an optional question', async () => {
+it('sends no empty answer: a question is skipped by a button of its own, not by Enter', async () => {
   const asked = await ask({ id: 'sure', kind: 'boolean', message: 'Sure?', defaultValue: true });
   expect(option(asked, 'Yes').checked).toBe(true);
   await act(() => button(asked, 'Clear the answer').click());
   expect(option(asked, 'Yes').checked).toBe(false);
-  await act(() => button(asked, 'Submit').click());
+  expect(button(asked, 'Submit').disabled).toBe(true);
+  await act(() => {
+    form(asked)?.requestSubmit();
+  });
+  expect(completions()).toEqual([]);
+  await act(() => button(asked, 'Skip the question').click());
   await vi.waitFor(() => expect(completions()[0]?.answers).toEqual({ sure: { state: 'skipped' } }));
 });
 
@@ -195,7 +160,7 @@ it('shares drafts with another window, except in the field that its user types i
   const second = await join(first);
   await type(field(first), 'Ann');
   await vi.waitFor(() => expect(field(second).value).toBe('Ann'));
-  expect(dispatched('chat/inputAnswerChanged')).toHaveLength(1);
+  expect(dispatched(host, 'chat/inputAnswerChanged')).toHaveLength(1);
   await act(() => {
     field(first).dispatchEvent(new Event('blur'));
   });
@@ -209,7 +174,7 @@ it('shares drafts with another window, except in the field that its user types i
   expect([...first.page.notices.value, ...second.page.notices.value]).toEqual([]);
 });
 
-it('shows the outcome in every window after one of them answered, and no error in the slower one', async () => {
+it('shows the outcome in every window after one of them answered, and a notice in the slower one', async () => {
   const first = await ask(FRUIT);
   const second = await join(first);
   await act(() => option(first, 'Pear').click());
@@ -225,10 +190,9 @@ it('shows the outcome in every window after one of them answered, and no error i
   await when(() => windows.every(({ page }) => page.sentAnswers.value.length === 0));
   const [one, two] = windows.map(({ place }) => place.querySelector('.answer')?.textContent);
   expect(one).toBe(two);
-  for (const each of windows) {
-    expect(form(each)).toBeNull();
-    expect(each.page.notices.value).toEqual([]);
-  }
+  for (const each of windows) expect(form(each)).toBeNull();
+  const notices = windows.flatMap(({ page }) => page.notices.value.map((notice) => notice.text));
+  expect(notices).toEqual(['Another client answered first.']);
 });
 
 it('says why an answer was refused while the request is open, and can be submitted again', async () => {
@@ -296,6 +260,13 @@ it('opens a web address only by a click in a new tab, and shows any other addres
     expect(place.querySelector('a')).toBeNull();
     expect(place.textContent).toContain(url);
   }
+});
+
+it('does not offer to skip when an answer is required', async () => {
+  const asked = await ask(FRUIT, NAME);
+  expect(button(asked, 'Skip all questions')).toBeUndefined();
+  const other = await show({ questions: [NAME, { ...NAME, id: 'b' }] });
+  expect(other.textContent).toContain('Skip all questions');
 });
 
 it('limits how many questions and options are shown at first', async () => {

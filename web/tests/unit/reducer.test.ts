@@ -306,6 +306,33 @@ describe('a session', () => {
     });
   });
 
+  it('merges changed settings, or replaces all of them', () => {
+    const config = { schema: { properties: {} }, values: { permissionMode: 'default', other: 1 } };
+    const changed: Action = { type: 'session/configChanged', config: { permissionMode: 'plan' } };
+    const configured: SessionState = { ...session, config };
+    expect(reduceSession(configured, changed).config?.values).toEqual({ permissionMode: 'plan', other: 1 });
+    expect(reduceSession(configured, { ...changed, replace: true }).config?.values).toEqual({ permissionMode: 'plan' });
+    expect(reduceSession(session, changed)).toBe(session);
+    expect(reduceSession(configured, { type: 'session/configChanged' })).toBe(configured);
+  });
+
+  it('replaces its metadata as a whole', () => {
+    const meta = (_meta?: object): Action => ({ type: 'session/metaChanged', _meta });
+    const state = [meta({ a: 1 }), meta({ b: 2 })].reduce(reduceSession, session);
+    expect(state._meta).toEqual({ b: 2 });
+    expect(reduceSession(state, meta())).not.toHaveProperty('_meta');
+  });
+
+  it('knows its clients by id', () => {
+    const set = (clientId: string, displayName: string): Action => ({
+      type: 'session/activeClientSet',
+      activeClient: { clientId, displayName },
+    });
+    const state = [set('a', 'One'), set('b', 'Two'), set('a', 'Three')].reduce(reduceSession, session);
+    expect(state.activeClients?.map((each) => each.displayName)).toEqual(['Three', 'Two']);
+    expect(reduceSession(state, { type: 'session/activeClientRemoved', clientId: 'a' }).activeClients).toHaveLength(1);
+  });
+
   it('merges chat changes, and ignores a chat that it does not have', () => {
     const changed = reduceSession(session, { type: 'session/chatUpdated', chat: chat.resource, changes: { status: 8 } });
     expect(changed.chats).toEqual([{ ...chat, status: 8 }]);

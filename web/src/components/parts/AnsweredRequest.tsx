@@ -1,10 +1,14 @@
 // An input request that is no longer open: its questions, and how it ended.
 
+import { useContext } from 'preact/hooks';
+
 import type { InputRequestPart, Question } from '../../ahp/types';
 import { oneLine } from '../../format';
 import { answerText, sharedAnswer } from '../../question-entry';
+import { answeredElsewhere } from '../answered-elsewhere';
 import { LongText } from '../LongText';
 import { MoreList } from '../MoreList';
+import { PageContext } from '../page-context';
 import { MarkdownText } from './MarkdownText';
 import { RequestAddress } from './RequestAddress';
 
@@ -17,6 +21,8 @@ export function AnsweredRequest({ part }: { part: InputRequestPart }) {
   const { request, response } = part;
   const questions = request.questions ?? [];
   const accepted = response === 'accept';
+  const page = useContext(PageContext);
+  const elsewhere = page && answeredElsewhere(page, request.id);
   return (
     <div class="question is-answered" data-response={response ?? 'none'}>
       <MoreList items={questions} step={SHOWN_QUESTIONS} what="questions">
@@ -32,6 +38,7 @@ export function AnsweredRequest({ part }: { part: InputRequestPart }) {
         )}
       </MoreList>
       {(!accepted || questions.length === 0) && <p class="answer">{outcome(response)}</p>}
+      {elsewhere && <p class="quiet">{elsewhere}.</p>}
       {(request.message || request.url) && (
         <details>
           <summary>Details</summary>

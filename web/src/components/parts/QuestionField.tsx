@@ -46,12 +46,7 @@ export function QuestionField({ question, sheet }: QuestionFieldProps) {
 /** The title and message of a question. */
 function QuestionTitle({ id, question }: { id: string; question: Question }) {
   const title = oneLine(question.title);
-  const required = question.required === true && (
-    <span class="required" title="Required">
-      <span aria-hidden="true">*</span>
-      <span class="visually-hidden">required</span>
-    </span>
-  );
+  const required = question.required === true && <span class="required">required</span>;
   return (
     <div id={id}>
       {title && (

@@ -5,7 +5,7 @@ import { useContext, useEffect, useId, useLayoutEffect, useMemo } from 'preact/h
 import type { InputRequest, InputResponse, Question } from '../../ahp/types';
 import { AnswerSheet } from '../../answer-sheet';
 import type { Page } from '../../page';
-import { finalAnswers, isKnown, problemOf, sharedAnswer } from '../../question-entry';
+import { finalAnswers, isEmpty, isKnown, problemOf, sharedAnswer } from '../../question-entry';
 import { MoreList } from '../MoreList';
 import { PageContext } from '../page-context';
 import { MarkdownText } from './MarkdownText';
@@ -23,6 +23,8 @@ export function QuestionForm({ request }: { request: InputRequest }) {
   const questions = request.questions ?? [];
   const reason = whyNotAnswer(page, request.id);
   const missing = questions.some((question) => !isReady(question, request, sheet));
+  const empty = questions.filter((question) => isKnown(question) && isEmpty(sheet.entry(question))).length;
+  const allEmpty = questions.length > 0 && empty === questions.length;
   const respond = (response: InputResponse) => {
     if (!page || chat === undefined || reason !== undefined) return;
     sheet.dropUnsent();
@@ -33,10 +35,11 @@ export function QuestionForm({ request }: { request: InputRequest }) {
     <form
       class="question"
       aria-label="Question"
+      data-open-request={request.id}
       noValidate
       onSubmit={(event) => {
         event.preventDefault();
-        if (!missing) respond('accept');
+        if (!missing && !allEmpty) respond('accept');
       }}
     >
       {request.message && <MarkdownText text={request.message} streaming={false} />}
@@ -45,9 +48,14 @@ export function QuestionForm({ request }: { request: InputRequest }) {
         {(question, index) => <QuestionField key={index} question={question} sheet={sheet} />}
       </MoreList>
       <div class="question-buttons">
-        <button type="submit" class="primary" disabled={missing || reason !== undefined} aria-describedby={hintId}>
-          {questions.length > 0 ? 'Submit' : 'Continue'}
+        <button type="submit" class="primary" disabled={missing || allEmpty || reason !== undefined} aria-describedby={hintId}>
+          {submitLabel(questions.length, empty)}
         </button>
+        {allEmpty && !missing && (
+          <button type="button" class="plain" disabled={reason !== undefined} onClick={() => respond('accept')}>
+            {questions.length > 1 ? 'Skip all questions' : 'Skip the question'}
+          </button>
+        )}
         <button type="button" class="plain" disabled={reason !== undefined} onClick={() => respond('decline')}>
           Decline
         </button>
@@ -60,6 +68,13 @@ export function QuestionForm({ request }: { request: InputRequest }) {
       </div>
     </form>
   );
+}
+
+/** Says what happens to questions without an answer. */
+function submitLabel(questions: number, empty: number): string {
+  if (questions === 0) return 'Continue';
+  if (empty === 0 || empty === questions) return 'Submit';
+  return empty === 1 ? 'Submit and skip 1 question' : `Submit and skip ${empty} questions`;
 }
 
 /** The fields of the request, kept up to date with the drafts of other clients. */

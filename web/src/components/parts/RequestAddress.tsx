@@ -13,7 +13,7 @@ export function RequestAddress({ address }: { address: string }) {
       <a href={url.href} target="_blank" rel="noopener noreferrer">
         {oneLine(url.href, ADDRESS_CHARACTERS)}
       </a>
-      <span class="hint">Opens {oneLine(url.host)} in a new tab.</span>
+      <span class="hint">Opens {oneLine(url.host)} in a new tab. Nothing is opened until you click.</span>
     </p>
   );
 }

@@ -1,21 +1,25 @@
 // A tool call as one row: tool, target and outcome; input and result can be unfolded.
 
-import { useMemo } from 'preact/hooks';
+import { useContext, useMemo } from 'preact/hooks';
 
 import type { OutputReference, ToolCall, ToolResultContent } from '../../ahp/types';
 import { directoryPath, oneLine, plainText, readableInput } from '../../format';
+import { isPlan } from '../../host-metadata';
 import { inlineMarkdown } from '../../markdown/render';
+import { errorMessage, outcomeOf, outcomeReason, outcomeWord } from '../../tool-outcome';
+import { answeredElsewhere } from '../answered-elsewhere';
 import { LongText } from '../LongText';
+import { PageContext } from '../page-context';
+import { Plan } from './PlanCard';
 import { isStoredOutput, StoredOutput } from './StoredOutput';
 
 /** The characters of a message that fit into a row, with its Markdown. */
 const MESSAGE_CHARACTERS = 400;
 
-type Look = 'running' | 'waiting' | 'done' | 'failed' | 'cancelled';
-
 export function ToolCallRow({ call }: { call: ToolCall }) {
-  const look = lookOf(call);
-  const message = oneLine(plainText(call.pastTenseMessage ?? call.invocationMessage) || call.intention, MESSAGE_CHARACTERS);
+  const outcome = outcomeOf(call);
+  const plan = isPlan(call);
+  const message = oneLine((plan && 'Plan') || messageOf(call), MESSAGE_CHARACTERS);
   const html = useMemo(() => inlineMarkdown(message), [message]);
   const stored = typeof call.toolInput === 'object' ? call.toolInput : undefined;
   const input = typeof call.toolInput === 'string' ? call.toolInput : stored ? '' : call.partialInput;
@@ -23,27 +27,30 @@ export function ToolCallRow({ call }: { call: ToolCall }) {
   const resources = (call.content ?? []).filter(isStoredResult);
   const head = (
     <>
-      <span class={`tool-mark is-${look}`} aria-hidden="true" />
+      <span class={`tool-mark is-${outcome}`} aria-hidden="true" />
       <span class="fold-name">{oneLine(call.displayName) || oneLine(call.toolName)}</span>
       <span class="fold-preview" dangerouslySetInnerHTML={{ __html: html }} />
-      <span class="tool-status">{statusWord(call, look)}</span>
+      <span class="tool-status">{outcomeWord(call)}</span>
+      <Reason call={call} />
     </>
   );
-  if (!input && !stored && !result && resources.length === 0) {
+  const look = { class: `fold tool is-${outcome}`, 'data-tool-status': call.status, 'data-outcome': outcome };
+  if (!plan && !input && !stored && !result && resources.length === 0) {
     return (
-      <div class="fold tool" data-tool-status={call.status}>
+      <div {...look}>
         <div class="summary">{head}</div>
       </div>
     );
   }
   return (
-    <details class="fold tool" data-tool-status={call.status}>
+    <details {...look}>
       <summary>{head}</summary>
       <div class="tool-body">
-        {input && <Section name="Input" text={readableInput(input)} />}
-        {stored && <div class="tool-label">Input</div>}
-        {stored && <StoredOutput output={stored} />}
-        {result && <Section name={look === 'failed' ? 'Error' : 'Result'} text={result} />}
+        {plan && <Plan call={call} />}
+        {!plan && input && <Section name="Input" text={readableInput(input)} />}
+        {!plan && stored && <div class="tool-label">Input</div>}
+        {!plan && stored && <StoredOutput output={stored} />}
+        {result && <Section name={outcome === 'failed' ? 'Error' : 'Result'} text={result} />}
         {resources.length > 0 && <div class="tool-label">Complete result</div>}
         {resources.map((resource, index) => (
           <StoredOutput key={index} output={resource} />
@@ -51,6 +58,24 @@ export function ToolCallRow({ call }: { call: ToolCall }) {
       </div>
     </details>
   );
+}
+
+/** A call that did not succeed is described by what it was to do. */
+function messageOf(call: ToolCall): string {
+  const outcome = outcomeOf(call);
+  const planned = plainText(call.invocationMessage);
+  const past = plainText(call.pastTenseMessage);
+  return (outcome === 'denied' || outcome === 'skipped' ? planned || past : past || planned) || call.intention || '';
+}
+
+/** Who denied the call or why it failed, and who answered the request if it was not answered here. */
+function Reason({ call }: { call: ToolCall }) {
+  const page = useContext(PageContext);
+  const reason = outcomeReason(call);
+  const answer = page && answeredElsewhere(page, call.toolCallId);
+  if (!reason && !answer) return null;
+  const words = [reason, answer && [answer, oneLine(call.selectedOption?.label)].filter(Boolean).join(': ')];
+  return <span class="tool-reason">{words.filter(Boolean).join(' · ')}</span>;
 }
 
 function Section({ name, text }: { name: string; text: string }) {
@@ -64,42 +89,10 @@ function Section({ name, text }: { name: string; text: string }) {
   );
 }
 
-function lookOf(call: ToolCall): Look {
-  switch (call.status) {
-    case 'completed':
-      return call.success ? 'done' : 'failed';
-    case 'cancelled':
-      return 'cancelled';
-    case 'pending-confirmation':
-    case 'pending-result-confirmation':
-    case 'auth-required':
-      return 'waiting';
-    default:
-      return 'running';
-  }
-}
-
-function statusWord(call: ToolCall, look: Look): string {
-  switch (look) {
-    case 'running':
-      return 'running';
-    case 'waiting':
-      return call.status === 'auth-required' ? 'needs a sign-in' : 'waits for approval';
-    case 'failed':
-      return 'failed';
-    case 'cancelled':
-      return call.reason === 'denied' || call.reason === 'result-denied' ? 'denied' : 'skipped';
-    case 'done':
-      return 'done';
-  }
-}
-
 function resultText(call: ToolCall): string {
   const parts = (call.content ?? []).map(contentText).filter((text) => text !== '');
-  const error = errorText(call.error);
+  const error = errorMessage(call.error);
   if (error && !parts.includes(error)) parts.push(error);
-  const why = plainText(call.reasonMessage);
-  if (why) parts.push(why);
   return parts.join('\n');
 }
 
@@ -121,11 +114,4 @@ function contentText(content: ToolResultContent): string {
     default:
       return content.title ?? content.uri ?? `(${content.type})`;
   }
-}
-
-function errorText(error: unknown): string {
-  if (typeof error === 'string') return error;
-  if (typeof error !== 'object' || error === null) return '';
-  const { message } = error as { message?: unknown };
-  return typeof message === 'string' ? message : JSON.stringify(error);
 }

@@ -1,0 +1,171 @@
+// A tool call that waits for permission: what it would do, why it asks, and the buttons that answer.
+
+import { useSignal } from '@preact/signals';
+
+import type { ToolCall } from '../../ahp/types';
+import { type Choice, choicesOf } from '../../choices';
+import { oneLine, plainText, readableInput } from '../../format';
+import { type PermissionDetails, permissionDetails } from '../../host-metadata';
+import { isJsonObject } from '../../tool-input';
+import { CheckedInput } from './CheckedInput';
+import { ChoiceButtons } from './ChoiceButtons';
+import { MarkdownText } from './MarkdownText';
+import { RequestCard } from './RequestCard';
+import { StoredOutput } from './StoredOutput';
+import { useDecision } from './use-decision';
+
+/** Text fields grow up to this many lines. */
+const MAX_ROWS = 14;
+
+export function PermissionCard({ call }: { call: ToolCall }) {
+  const { blocked, decide } = useDecision(call);
+  /** The edited input; undefined unless the user edits it. */
+  const edited = useSignal<string | undefined>(undefined);
+  /** Why the call is denied; undefined unless the user wants to say it. */
+  const reason = useSignal<string | undefined>(undefined);
+  const details = permissionDetails(call);
+  const input = typeof call.toolInput === 'string' ? call.toolInput : undefined;
+  const original = input === undefined ? '' : readableInput(input);
+  const changed = edited.value !== undefined && edited.value !== original ? edited.value : undefined;
+  const choices = choicesOf(call);
+  const once = choices.find((choice) => choice.approved);
+  const wrong = changed === undefined ? undefined : inputProblem(original, changed);
+
+  const choose = (choice: Choice) => {
+    const suggestion = choice.approved ? undefined : reason.value?.trim();
+    decide({ approved: choice.approved, optionId: choice.id, suggestion, editedInput: choice.approved ? changed : undefined });
+  };
+  const unavailable = (choice: Choice): string | undefined => {
+    if (!choice.approved) return undefined;
+    if (reason.value?.trim()) return 'Remove the reason for the denial to allow it.';
+    // The host computed the rules for the input that the agent wrote.
+    return wrong ?? (changed !== undefined && choice !== once ? 'A changed input can be allowed once.' : undefined);
+  };
+
+  return (
+    <RequestCard id={call.toolCallId} title={titleOf(call)} tool={oneLine(call.displayName) || oneLine(call.toolName)}>
+      <What call={call} />
+      {edited.value === undefined ? (
+        <Input call={call} onEdit={() => (edited.value = original)} />
+      ) : (
+        <EditedInput
+          text={edited.value}
+          wrong={wrong}
+          onType={(text) => (edited.value = text)}
+          onReset={() => (edited.value = undefined)}
+        />
+      )}
+      <Why details={details} remembered={choices.filter((choice) => choice.approved && choice !== once)} />
+      {reason.value !== undefined && <DenialReason text={reason.value} onType={(text) => (reason.value = text)} />}
+      <ChoiceButtons
+        choices={choices}
+        primary={reason.value === undefined ? once : choices.find((choice) => !choice.approved)}
+        blocked={blocked}
+        unavailable={unavailable}
+        onChoose={choose}
+      />
+      {reason.value === undefined && (
+        <button type="button" class="text-button request-link" onClick={() => (reason.value = '')}>
+          Deny with a reason…
+        </button>
+      )}
+    </RequestCard>
+  );
+}
+
+function titleOf(call: ToolCall): string {
+  return oneLine(plainText(call.confirmationTitle)) || 'Allow this?';
+}
+
+/** The message of the call, unless it only repeats the input. */
+function What({ call }: { call: ToolCall }) {
+  const message = plainText(call.invocationMessage);
+  const input = typeof call.toolInput === 'string' ? call.toolInput.trim() : '';
+  const repeats = input !== '' && message.includes(input);
+  return (
+    <>
+      {call.intention && <p class="request-intention">{oneLine(call.intention, 400)}</p>}
+      {message !== '' && !repeats && <MarkdownText text={message} streaming={false} />}
+    </>
+  );
+}
+
+function Input({ call, onEdit }: { call: ToolCall; onEdit: () => void }) {
+  if (typeof call.toolInput === 'object') return <StoredOutput output={call.toolInput} />;
+  if (!call.toolInput) return null;
+  return (
+    <div class="request-input">
+      <CheckedInput input={call.toolInput} />
+      {call.editable === true && (
+        <button type="button" class="text-button request-link" onClick={onEdit}>
+          Edit
+        </button>
+      )}
+    </div>
+  );
+}
+
+interface EditedInputProps {
+  text: string;
+  wrong: string | undefined;
+  onType: (text: string) => void;
+  onReset: () => void;
+}
+
+function EditedInput({ text, wrong, onType, onReset }: EditedInputProps) {
+  return (
+    <div class="request-input">
+      <textarea
+        class="is-code"
+        aria-label="Input"
+        aria-invalid={wrong !== undefined}
+        spellcheck={false}
+        rows={Math.min(MAX_ROWS, text.split('\n', MAX_ROWS).length + 1)}
+        value={text}
+        onInput={(event) => onType(event.currentTarget.value)}
+      />
+      <button type="button" class="text-button request-link" onClick={onReset}>
+        Undo the changes
+      </button>
+    </div>
+  );
+}
+
+function DenialReason({ text, onType }: { text: string; onType: (text: string) => void }) {
+  return (
+    <label class="request-reason">
+      <span>Why not, or what to do instead</span>
+      <textarea rows={2} value={text} onInput={(event) => onType(event.currentTarget.value)} />
+    </label>
+  );
+}
+
+function Why({ details, remembered }: { details: PermissionDetails; remembered: readonly Choice[] }) {
+  const { reason, layer, rules, suggestedByAgent } = details;
+  return (
+    <>
+      {(reason || layer) && (
+        <p class="request-why">
+          {reason} {layer && <span class="request-layer">{layer}</span>}
+        </p>
+      )}
+      {rules.length > 0 && remembered.length > 0 && (
+        <div class="request-why">
+          {`“${remembered.map((choice) => choice.label).join('” and “')}” ${remembered.length > 1 ? 'add' : 'adds'} `}
+          {rules.length > 1 ? 'these rules' : 'this rule'}
+          {suggestedByAgent && ', which the agent suggested'}:
+          <div class="request-rules">
+            {rules.map((rule, index) => (
+              <code key={index}>{rule}</code>
+            ))}
+          </div>
+        </div>
+      )}
+    </>
+  );
+}
+
+function inputProblem(original: string, changed: string): string | undefined {
+  if (changed.trim() === '') return 'The input is empty.';
+  return isJsonObject(original) && !isJsonObject(changed) ? 'The input is not a JSON object.' : undefined;
+}

@@ -1,0 +1,46 @@
+// A plan that waits for its review: the plan, a field for feedback, and the buttons that answer.
+
+import { useSignal } from '@preact/signals';
+
+import type { ToolCall } from '../../ahp/types';
+import { type Choice, choicesOf } from '../../choices';
+import { oneLine, plainText } from '../../format';
+import { ChoiceButtons } from './ChoiceButtons';
+import { MarkdownText } from './MarkdownText';
+import { RequestCard } from './RequestCard';
+import { StoredOutput } from './StoredOutput';
+import { useDecision } from './use-decision';
+
+export function PlanCard({ call }: { call: ToolCall }) {
+  const { blocked, decide } = useDecision(call);
+  const feedback = useSignal('');
+  const given = feedback.value.trim();
+  const choices = choicesOf(call);
+  return (
+    <RequestCard
+      id={call.toolCallId}
+      title={oneLine(plainText(call.confirmationTitle)) || 'Approve this plan?'}
+      tool={oneLine(call.displayName) || 'Plan'}
+    >
+      <Plan call={call} />
+      <label class="request-reason">
+        <span>Feedback, if the plan needs changes</span>
+        <textarea rows={2} value={feedback.value} onInput={(event) => (feedback.value = event.currentTarget.value)} />
+      </label>
+      <ChoiceButtons
+        choices={choices}
+        primary={choices.find((choice) => choice.approved === (given === ''))}
+        blocked={blocked}
+        unavailable={(choice: Choice) => (choice.approved && given !== '' ? 'Remove the feedback to approve the plan.' : undefined)}
+        onChoose={({ approved, id }) => decide({ approved, optionId: id, suggestion: approved ? undefined : given })}
+      />
+    </RequestCard>
+  );
+}
+
+/** The text of the plan. */
+export function Plan({ call }: { call: ToolCall }) {
+  if (typeof call.toolInput === 'object') return <StoredOutput output={call.toolInput} />;
+  const text = call.toolInput || plainText(call.invocationMessage);
+  return <div class="plan">{text ? <MarkdownText text={text} streaming={false} /> : <p class="quiet">The plan has no text.</p>}</div>;
+}
