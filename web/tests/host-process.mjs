@@ -11,8 +11,8 @@ const STOP_MS = 12_000;
 /** How much of the host's messages is kept for a failure report. */
 const STDERR_KEPT = 20_000;
 
-/** Gives the ready line's fields, `stop()`, and what the host wrote to stderr. */
-export async function startHost(scratch) {
+/** Gives the ready line's fields, `stop()`, and what the host wrote to stderr. `variables` override the environment. */
+export async function startHost(scratch, variables = {}) {
   const binary = process.env.INNKEEPER_BIN;
   if (!binary) throw new Error('INNKEEPER_BIN is not set: build the host and say where its binary is');
   const home = join(scratch, 'home');
@@ -25,6 +25,7 @@ export async function startHost(scratch) {
       CLAUDE_CONFIG_DIR: join(home, '.claude'),
       // Failures shall be seen at once and not after the runtime's patience.
       CLAUDE_CODE_MAX_RETRIES: '0',
+      ...variables,
     },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

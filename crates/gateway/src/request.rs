@@ -18,13 +18,24 @@ use crate::error::ApiError;
 /// runtimes wrap it in a reminder, older ones send it bare.
 const RUNTIME_MARKS: [&str; 4] = ["<system-reminder>", "<local-command", "<command-", "<task-notification>"];
 
+/// First line of the text that newer runtimes add after tools were loaded;
+/// further lines are in brackets.
+const TOOLS_LOADED: &str = "Tool loaded.";
+
 /// Part of the prompt with which both runtimes request a summary of the history.
 const SUMMARY_REQUEST: &str = "create a detailed summary of";
 
 /// Whether the runtime wrote a text, rather than the user.
 pub(crate) fn is_runtime_text(text: &str) -> bool {
     let text = text.trim_start();
-    RUNTIME_MARKS.iter().any(|mark| text.starts_with(mark))
+    RUNTIME_MARKS.iter().any(|mark| text.starts_with(mark)) || is_tools_loaded(text)
+}
+
+fn is_tools_loaded(text: &str) -> bool {
+    text.strip_prefix(TOOLS_LOADED).is_some_and(|rest| {
+        (rest.is_empty() || rest.starts_with('\n'))
+            && rest.lines().all(|line| line.is_empty() || line.starts_with("[id:"))
+    })
 }
 
 /// Whether a text is the runtime's request for a summary of the conversation.
@@ -198,6 +209,18 @@ mod tests {
             );
             let request = MessagesRequest::parse(body.as_bytes()).unwrap();
             assert_eq!(request.messages[0].content.0[0].as_text(), Some("hi"));
+        }
+    }
+
+    #[test]
+    fn text_of_the_runtime_is_distinguished_from_user_text() {
+        for text in
+            ["<system-reminder>x", " <command-name>", "Tool loaded.", "Tool loaded.\n[id:a]\n[id:b]\n"]
+        {
+            assert!(is_runtime_text(text), "{text:?}");
+        }
+        for text in ["", "hi", "Tool loaded. Why?", "Tool loaded.\nWhy?", "Tool loaded.[id:a]"] {
+            assert!(!is_runtime_text(text), "{text:?}");
         }
     }
 

@@ -2,13 +2,21 @@
 //!
 //! Pure. Text that the runtime added is not treated as user text.
 
-use crate::request::{MessagesRequest, RequestBlock, RequestMessage, is_runtime_text, is_summary_request};
+use crate::request::{
+    MessagesRequest, RequestBlock, RequestContent, RequestMessage, is_runtime_text, is_summary_request,
+};
 
 use super::fingerprint::Fingerprint;
 use super::script;
 
 /// Rough number of characters per token; usage is derived from it.
 const CHARACTERS_PER_TOKEN: usize = 4;
+
+/// Precedes the working directory in the runtime's description of the environment.
+const DIRECTORY_MARK: &str = "Primary working directory: ";
+
+/// Precedes the sentence that names the plan file in the runtime's description of plan mode.
+const PLAN_FILE_MARK: &str = "## Plan File Info:";
 
 /// The kind of response that the prompt asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +46,8 @@ pub(super) struct ToolCall {
     pub(super) name: String,
     /// The error text if the call failed or was denied.
     pub(super) failure: Option<String>,
+    /// The text of the result; empty if the call failed.
+    pub(super) result: String,
 }
 
 /// A conversation and its last prompt.
@@ -89,19 +99,54 @@ impl<'a> DemoConversation<'a> {
     /// Tool calls since the prompt, in order.
     pub(super) fn tool_calls(&self) -> Vec<ToolCall> {
         let blocks = || self.after.iter().flat_map(|message| &message.content.0);
-        let failure = |id: Option<&str>| {
-            let result =
-                blocks().find(|block| block.kind == "tool_result" && block.tool_use_id.as_deref() == id);
-            let result = result.filter(|block| block.is_error == Some(true));
-            result.map(RequestBlock::result_text)
+        let result = |id: Option<&str>| {
+            blocks().find(|block| block.kind == "tool_result" && block.tool_use_id.as_deref() == id)
         };
         blocks()
             .filter(|block| block.kind == "tool_use")
-            .map(|block| ToolCall {
-                name: block.name.clone().unwrap_or_default(),
-                failure: failure(block.id.as_deref()),
+            .map(|block| {
+                let name = block.name.clone().unwrap_or_default();
+                let Some(result) = result(block.id.as_deref()) else {
+                    return ToolCall { name, failure: None, result: String::new() };
+                };
+                let text = result.result_text();
+                if result.is_error == Some(true) {
+                    ToolCall { name, failure: Some(text), result: String::new() }
+                } else {
+                    ToolCall { name, failure: None, result: text }
+                }
             })
             .collect()
+    }
+
+    /// The working directory, if the runtime names it.
+    pub(super) fn working_directory(&self, request: &MessagesRequest) -> Option<String> {
+        let prompt: Option<RequestContent> =
+            request.system.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let prompt = prompt.iter().flat_map(|content| &content.0);
+        let messages = self.messages.iter().filter(|message| message.role == "system");
+        prompt.chain(messages.flat_map(|message| &message.content.0)).find_map(|block| {
+            let (_, rest) = block.as_text()?.split_once(DIRECTORY_MARK)?;
+            let directory = rest.lines().next()?.trim();
+            (!directory.is_empty()).then(|| directory.to_owned())
+        })
+    }
+
+    /// The file for the plan that the runtime named last. The name is in a
+    /// system message, a reminder or the result of the tool that enters plan mode.
+    pub(super) fn plan_file(&self) -> Option<String> {
+        let messages = self.messages.iter().rev().filter(|message| message.role != "assistant");
+        messages.flat_map(|message| message.content.0.iter().rev()).find_map(|block| {
+            let text = match block.kind.as_str() {
+                "text" => block.text.clone()?,
+                "tool_result" => block.result_text(),
+                _ => return None,
+            };
+            let (_, info) = text.split_once(PLAN_FILE_MARK)?;
+            let (_, rest) = info.trim_start().lines().next()?.split_once(" at ")?;
+            let (path, _) = rest.split_once(".md")?;
+            Some(format!("{path}.md"))
+        })
     }
 
     /// All user texts, oldest first.

@@ -31,6 +31,14 @@ fn prompt_is_last_user_text() {
                {"role":"user","content":"<task-notification>\n<summary>Agent finished</summary>"}]"#,
             DemoPrompt::Tour,
         ),
+        (
+            r#"[{"role":"user","content":"tour"},{"role":"user","content":"Tool loaded.\n[id:1]\n"}]"#,
+            DemoPrompt::Tour,
+        ),
+        (
+            r#"[{"role":"user","content":"tour"},{"role":"user","content":"Tool loaded. Why?"}]"#,
+            DemoPrompt::Plain,
+        ),
         (r#"[{"role":"user","content":"what does <summary> mean in HTML?"}]"#, DemoPrompt::Plain),
         // Other user text ends the tour, in the same message or a later one.
         (
@@ -69,11 +77,57 @@ fn responses_since_prompt_are_counted_by_tools() {
     );
     let conversation = DemoConversation::read(&request);
     assert_eq!(conversation.responses(), [PriorResponse::Tools(2), PriorResponse::Text]);
-    let call = |name: &str, failure: Option<&str>| ToolCall {
+    let call = |name: &str, failure: Option<&str>, result: &str| ToolCall {
         name: name.into(),
         failure: failure.map(str::to_owned),
+        result: result.into(),
     };
-    assert_eq!(conversation.tool_calls(), [call("Read", None), call("Bash", Some("no"))]);
+    assert_eq!(conversation.tool_calls(), [call("Read", None, "fine"), call("Bash", Some("no"), "")]);
+}
+
+#[test]
+fn working_directory_is_read_from_prompt_or_system_message() {
+    let body = |system: &str, message: &str| {
+        format!(
+            r#"{{"model":"claude-x","system":{system},"messages":[{{"role":"user","content":"tour"}}{message}]}}"#
+        )
+    };
+    let text = r#""- Primary working directory: /a b/c \n - Platform: x""#;
+    for (body, expected) in [
+        (body(&format!(r#"[{{"type":"text","text":{text}}}]"#), ""), Some("/a b/c")),
+        (body(r#""prompt""#, &format!(r#",{{"role":"system","content":{text}}}"#)), Some("/a b/c")),
+        (body(r#""prompt""#, &format!(r#",{{"role":"user","content":{text}}}"#)), None),
+        (body("7", ""), None),
+    ] {
+        let request = MessagesRequest::parse(body.as_bytes()).unwrap();
+        let found = DemoConversation::read(&request).working_directory(&request);
+        assert_eq!(found.as_deref(), expected, "{body}");
+    }
+}
+
+#[test]
+fn plan_file_is_the_one_named_last() {
+    let info =
+        |sentence: &str| format!(r"Plan mode is active.\n\n## Plan File Info:\n{sentence}\nMore at x.md");
+    let new = info(
+        "No plan file exists yet. You should create your plan at /c d/plans/new.md using the Write tool.",
+    );
+    let old = info("A plan file already exists at /plans/old.md. You can read it.");
+    for (messages, expected) in [
+        (format!(r#"{{"role":"system","content":"{new}"}}"#), Some("/c d/plans/new.md")),
+        (
+            format!(
+                r#"{{"role":"system","content":"{new}"}},
+                   {{"role":"user","content":[{{"type":"tool_result","tool_use_id":"1","content":"Entered.\n{old}"}}]}}"#
+            ),
+            Some("/plans/old.md"),
+        ),
+        (format!(r#"{{"role":"assistant","content":"{new}"}}"#), None),
+        (format!(r#"{{"role":"user","content":"{}"}}"#, info("nothing")), None),
+    ] {
+        let request = request(&format!("[{messages}]"));
+        assert_eq!(DemoConversation::read(&request).plan_file().as_deref(), expected, "{messages}");
+    }
 }
 
 #[test]

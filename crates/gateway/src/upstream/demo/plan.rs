@@ -89,7 +89,7 @@ pub(super) fn next_call(conversation: &DemoConversation<'_>, request: &MessagesR
     match conversation.prompt {
         DemoPrompt::Plain => ModelCall::text(words::WELCOME),
         DemoPrompt::Summary => ModelCall::text(words::summary(conversation.prompts())),
-        DemoPrompt::Tour => tour::next_call(&conversation.tool_calls(), &request.tool_names()),
+        DemoPrompt::Tour => tour::next_call(conversation, request),
         DemoPrompt::Script(text) => match script::parse(text) {
             Ok(steps) => play_on(&steps, conversation),
             Err(bad) => ModelCall::text(words::bad_line(&bad)),

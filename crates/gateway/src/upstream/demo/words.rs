@@ -17,7 +17,7 @@ so you can look around without an account or a key.
 
 Things to try:
 
-- Send `tour`: I read, write and edit a file, run a command, ask you a question and start a subagent.
+- Send `tour`: I write, read and edit a file, run a command, ask you a question, start a subagent and make a plan.
 - Send a script, a message whose first line is `#demo`:
 
   ```text
