@@ -163,6 +163,9 @@ impl Scene {
         let (reports, events) = mpsc::channel(256);
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
         let opened = (request, ConversationIdentity::new(conversation, false));
+        let auto_mode = Arc::new(AutoMode::default());
+        // Otherwise the driver asks the runtime after the first turn.
+        auto_mode.set(Some(false));
         let driver = ClaudeDriver::new(
             started.unwrap(),
             (orders, reports),
@@ -170,7 +173,7 @@ impl Scene {
             opened,
             Arc::new(NoModels),
             None,
-            (AccessResolver::new(Arc::new(NoPaths), scratch.path().to_owned(), &[], None), Arc::default()),
+            (AccessResolver::new(Arc::new(NoPaths), scratch.path().to_owned(), &[], None), auto_mode),
         );
         tasks.spawn(driver.run());
         Self {

@@ -35,7 +35,7 @@ impl AutoMode {
         self.state.compare_exchange(UNKNOWN, ASKED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    fn set(&self, accepted: Option<bool>) {
+    pub(super) fn set(&self, accepted: Option<bool>) {
         let state = match accepted {
             Some(true) => ACCEPTED,
             Some(false) => ASKED,
