@@ -321,6 +321,8 @@ fn config_schema() -> SessionConfigSchema {
             "type": "array", "title": "Names", "items": {"type": "string", "title": "Name"},
             "maxItems": 2, "sessionMutable": true,
         },
+        "permissionMode": {"type": "string", "title": "Permission mode", "sessionMutable": true},
+        "permissions": {"type": "object", "title": "Permission rules", "sessionMutable": true},
     });
     SessionConfigSchema {
         r#type: "object".to_owned(),

@@ -236,10 +236,11 @@ impl SessionActor {
             self.publisher.reject(dispatch, reason);
             return;
         };
-        let amended = amended(self.publisher.store(), &chat, &dispatch.action);
+        let client = &dispatch.ticket.origin().client;
+        let amended = amended(self.publisher.store(), (&self.uri, &chat), client, &dispatch.action);
         let published = amended.as_ref().unwrap_or(&dispatch.action);
         let action = published.typed();
-        let input = DecisionInput::Client { target, action, client: &dispatch.ticket.origin().client };
+        let input = DecisionInput::Client { target, action, client };
         let mut decision = self.decide(&chat, input);
         let accepted = match decision.rejection.take() {
             Some(reason) => Err(reason),

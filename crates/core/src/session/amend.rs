@@ -2,7 +2,8 @@
 //!
 //! All clients reduce the echoed action, not the one that was sent. Values that depend on
 //! the moment of acceptance are therefore written into the action: the last turn of an
-//! attached chat, and the positions of queued messages that a new order does not name.
+//! attached chat, the positions of queued messages that a new order does not name, and the
+//! client that denied a tool call.
 //! Everything else in the action stays unchanged.
 
 use std::collections::HashSet;
@@ -12,6 +13,7 @@ use ahp_types::state::{Message, MessageAttachment, PendingMessage};
 use serde_json::json;
 
 use crate::channel::ChannelUri;
+use crate::ids::ClientId;
 use crate::state::{Action, Amendment, ChannelState, StateStore};
 
 /// Most attached chats without an `endTurn` in one message: the host loads the session of
@@ -19,10 +21,18 @@ use crate::state::{Action, Amendment, ChannelState, StateStore};
 pub(super) const MAX_CHATS_TO_PIN: usize = 32;
 
 /// A client's action as it is published, if it has to be changed.
-pub(super) fn amended(store: &StateStore, chat: &ChannelUri, action: &Action) -> Option<Action> {
+pub(super) fn amended(
+    store: &StateStore,
+    (session, chat): (&ChannelUri, &ChannelUri),
+    client: &ClientId,
+    action: &Action,
+) -> Option<Action> {
     let amendments = match message_in(action.typed()) {
         Some(message) => pins_of(store, message),
-        None => order_of(store, chat, action.typed()).into_iter().collect(),
+        None => {
+            let order = order_of(store, chat, action.typed());
+            order.or_else(|| denier_of(store, session, client, action.typed())).into_iter().collect()
+        }
     };
     if amendments.is_empty() {
         return None;
@@ -70,6 +80,26 @@ fn order_of(store: &StateStore, chat: &ChannelUri, action: &StateAction) -> Opti
     };
     let order = store.read(chat, complete).flatten()?;
     (order != reordered.order).then(|| (String::new(), "order", json!(order)))
+}
+
+/// Names the client that denies a tool call, unless the client gives a reason itself.
+fn denier_of(
+    store: &StateStore,
+    session: &ChannelUri,
+    client: &ClientId,
+    action: &StateAction,
+) -> Option<Amendment> {
+    let StateAction::ChatToolCallConfirmed(confirmed) = action else { return None };
+    if confirmed.approved || confirmed.reason_message.is_some() {
+        return None;
+    }
+    let name = |state: &ChannelState| {
+        let mut clients = state.session()?.active_clients.iter();
+        clients.find(|active| active.client_id == client.as_str())?.display_name.clone()
+    };
+    let name = store.read(session, name).flatten().filter(|name| !name.trim().is_empty());
+    let message = name.map_or_else(|| "Denied by a client".to_owned(), |name| format!("Denied in {name}"));
+    Some((String::new(), "reasonMessage", json!(message)))
 }
 
 /// The attached chats whose `endTurn` the host has to fill in. Empty for a message that

@@ -39,6 +39,7 @@ mod large_output;
 mod lost_history;
 mod moves;
 mod order;
+mod permissions;
 mod queue;
 mod random;
 mod random_chats;

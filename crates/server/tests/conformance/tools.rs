@@ -86,7 +86,9 @@ async fn denied_call_does_not_run_and_the_agent_receives_the_suggestion() {
     no["approved"] = json!(false);
     no["reason"] = json!("denied");
     no["userSuggestion"] = json!({"text": "use find", "origin": {"kind": "user"}});
-    scene.chat_accepts(no).await;
+    let mut echo = no.clone();
+    echo["reasonMessage"] = json!("Denied by a client");
+    scene.completed(&scene.chat.clone(), no, echo).await;
     let denied = ToolAnswer::Confirmed {
         approval: Approval::Denied,
         input: Some("ls".to_owned()),
