@@ -16,8 +16,8 @@ use innkeeper_claude::transcript::{
     TranscriptOrigin, Transcripts,
 };
 use innkeeper_core::agent::{
-    BoxFuture, ConversationRecords, ConversationSummary, HostConversation, RecordError, RecordedTurn,
-    ResumeToken, TurnLink,
+    AgentEvent, BoxFuture, ConversationRecords, ConversationSummary, HostConversation, RecordError,
+    RecordedTurn, ResumeToken, TurnLink,
 };
 use innkeeper_core::ids::TurnId;
 use serde::Deserialize;
@@ -211,8 +211,10 @@ impl RecordingTurn {
         }
         // An unparsable line is skipped; the rest of the turn is kept.
         let Ok(wire) = message.to_wire() else { return };
-        for action in mapper.map(&self.id, &wire) {
-            apply_action_to_chat(&mut self.chat, &action);
+        for event in mapper.map(&self.id, &wire) {
+            if let AgentEvent::Action(action) = event {
+                apply_action_to_chat(&mut self.chat, &action);
+            }
         }
     }
 

@@ -46,7 +46,9 @@ impl ClaudeDriver {
         let verdicts = self.turns.judge(self.generation, message);
         self.quiet_at = self.turns.awaits_quiet().then(|| Instant::now() + QUIET);
         if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Belongs(_))) {
-            self.mapper.unowned(message);
+            for event in self.mapper.unowned(message) {
+                self.events.push(event)?;
+            }
         }
         self.verdicts(verdicts, Some(message))
     }
@@ -124,8 +126,8 @@ impl ClaudeDriver {
         {
             current.last_message = assistant.uuid.clone().or_else(|| current.last_message.take());
         }
-        for action in self.mapper.map(&current.turn, message) {
-            self.events.push(AgentEvent::Action(Box::new(action)))?;
+        for event in self.mapper.map(&current.turn, message) {
+            self.events.push(event)?;
         }
         Ok(())
     }

@@ -1,52 +1,72 @@
-//! Maps the runtime's messages to AHP actions. Pure: same messages, same actions.
+//! Maps the runtime's messages to events for the session. Pure: same messages, same events.
 //!
-//! `text` maps text and reasoning, `tools` maps tool calls, `results` maps the
-//! end of a turn. A streamed block is mapped from its stream events; the complete
-//! message that follows is used only for blocks that were not streamed.
+//! `text` maps text and reasoning, `tools` maps tool calls, `notices` maps messages around the
+//! conversation, `results` maps the end of a turn. A streamed block is mapped from its stream
+//! events; the complete message that follows is used only for blocks that were not streamed.
 
+mod activity;
+mod description;
+mod edits;
+mod local_output;
+mod notices;
 mod results;
+mod server_tools;
+mod stream;
 mod text;
+mod todo;
+mod tool_results;
+mod tool_table;
+mod tool_text;
 mod tools;
+mod user_frames;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use ahp_types::actions::StateAction;
 use ahp_types::state::ErrorInfo;
 use innkeeper_claude::Message;
+use innkeeper_claude::wire::Notice;
 use innkeeper_claude::wire::content::ContentBlock;
 use innkeeper_claude::wire::message::{
-    AssistantMessage, ResultMessage, StreamEvent, StreamEventMessage, UserFrameMessage,
+    AssistantMessage, ContentBlockStartEvent, MessageStartEvent, ResultMessage, StreamEvent,
+    StreamEventMessage, SystemMessage,
 };
-use innkeeper_core::agent::TurnOutcome;
+use innkeeper_core::agent::{AgentEvent, TurnOutcome};
 use innkeeper_core::ids::TurnId;
+use serde_json::Value;
 
-use text::TextBlocks;
+use notices::Notices;
+use results::ApiFailure;
+use server_tools::{call_in, result_in};
+use stream::{StreamedKind, StreamedMessage};
+use todo::TodoTracker;
 use tools::ToolCalls;
 
-/// Who denied a tool call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Denial {
-    User,
-}
+pub(super) use description::CallDescription;
+pub(super) use tools::Denial;
 
-/// How a tool call is shown.
-pub(super) struct CallDescription {
-    pub(super) invocation: ahp_types::common::StringOrMarkdown,
-    pub(super) tool_input: String,
-    pub(super) question: String,
-}
+/// The model of messages that the runtime generated.
+const SYNTHETIC: &str = "<synthetic>";
 
 /// Maps the messages of one conversation.
 #[derive(Debug, Default)]
 pub(super) struct Mapper {
-    text: TextBlocks,
+    stream: StreamedMessage,
     tools: ToolCalls,
+    notices: Notices,
+    todo: TodoTracker,
     /// Ids of messages whose blocks were streamed, which are not mapped again.
     streamed: HashSet<String>,
+    /// Number of blocks of complete messages so far, since those blocks have no index.
+    whole: HashMap<String, u32>,
+    /// Whether the turn has a text.
+    has_text: bool,
+    /// The last output of a command, which the runtime may report twice.
+    last_output: Option<String>,
     /// Model of the last response.
     model: Option<String>,
-    /// Error text of the API, from a message that the runtime generated for it.
-    api_error: Option<String>,
+    /// The API's error, from a message that the runtime generated for it.
+    api_error: Option<ApiFailure>,
     /// Kinds of messages without a mapping, each logged once.
     skipped: HashSet<String>,
 }
@@ -54,14 +74,15 @@ pub(super) struct Mapper {
 impl Mapper {
     /// Starts a new turn and drops the state of the previous one.
     pub(super) fn begin_turn(&mut self) {
-        self.text = TextBlocks::default();
-        self.tools = ToolCalls::default();
-        self.streamed.clear();
-        self.api_error = None;
+        let mut last = std::mem::take(self);
+        last.notices.activity.begin_turn();
+        let notices = Notices { activity: last.notices.activity, ..Notices::default() };
+        *self =
+            Self { notices, todo: last.todo, model: last.model, skipped: last.skipped, ..Self::default() };
     }
 
-    /// Maps a message of a turn to actions.
-    pub(super) fn map(&mut self, turn: &TurnId, message: &Message) -> Vec<StateAction> {
+    /// Maps a message of a turn to events.
+    pub(super) fn map(&mut self, turn: &TurnId, message: &Message) -> Vec<AgentEvent> {
         match message {
             Message::StreamEvent(event) if event.parent_tool_use_id.is_none() => {
                 self.stream_event(turn, event)
@@ -69,8 +90,37 @@ impl Mapper {
             Message::Assistant(message) if message.parent_tool_use_id.is_none() => {
                 self.assistant(turn, message)
             }
-            Message::User(message) if message.parent_tool_use_id.is_none() => self.user(message),
-            Message::Result(result) => vec![results::usage(turn, result, self.model.as_deref())],
+            Message::User(message) => self.user(turn, message),
+            Message::Result(result) => events(self.result(turn, result)),
+            Message::System(SystemMessage::Notice(notice)) if self.is_command_output(notice) => {
+                events(self.command_notice(turn, notice))
+            }
+            Message::System(message) => self.system(turn, message),
+            Message::RateLimit(message) => events(Notices::rate_limit(turn, message)),
+            other => {
+                if let Message::Notice(notice) = other
+                    && let Notice::ToolProgress(progress) = &**notice
+                {
+                    return events(self.notices.tool_progress(progress));
+                }
+                self.skip(other);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Maps a message that does not belong to a turn: activity before a turn's first message. Logs
+    /// other messages.
+    pub(super) fn unowned(&mut self, message: &Message) -> Vec<AgentEvent> {
+        match message {
+            Message::StreamEvent(_) | Message::Assistant(_) | Message::User(_) | Message::Result(_) => {
+                Vec::new()
+            }
+            Message::System(message) if Notices::is_activity(message) => {
+                // A part would need a turn.
+                drop(self.notices.system(&TurnId::new(""), message, &self.tools));
+                events(self.notices.activity.changed())
+            }
             other => {
                 self.skip(other);
                 Vec::new()
@@ -78,37 +128,36 @@ impl Mapper {
         }
     }
 
+    /// Records that the user or the policy is asked for a call. The caller then reports the call
+    /// as ready, with or without a confirmation. Returns the start of a call that is unknown: a
+    /// subagent's, or one whose request overtook the stream. Called again after the input was
+    /// edited, it only records the new input.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the driver does not ask for permissions yet"))]
     pub(super) fn permission_requested(
         &mut self,
         turn: &TurnId,
         tool_call: &str,
         name: &str,
-        input: &serde_json::Value,
+        input: &Value,
     ) -> Vec<StateAction> {
-        self.tools.permission_requested(turn, tool_call, name, input)
+        self.tools.asked(turn, tool_call, name, input).into_iter().collect()
     }
 
-    pub(super) fn describe(name: &str, input: &serde_json::Value) -> CallDescription {
-        tools::describe(name, input)
+    /// Describes a call.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the driver does not ask for permissions yet"))]
+    pub(super) fn describe(name: &str, input: &Value) -> CallDescription {
+        description::describe(name, input)
     }
 
-    pub(super) fn denied(&mut self, tool_call: &str, _: Denial) {
-        self.tools.forget(tool_call);
-    }
-
-    /// Logs a message that does not belong to a turn of the session.
-    pub(super) fn unowned(&mut self, message: &Message) {
-        if !matches!(
-            message,
-            Message::StreamEvent(_) | Message::Assistant(_) | Message::User(_) | Message::Result(_)
-        ) {
-            self.skip(message);
-        }
+    /// Records a denial. The call's result says so, or is not reported if the user denied it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the driver does not ask for permissions yet"))]
+    pub(super) fn denied(&mut self, tool_call: &str, by: Denial) {
+        self.tools.denied(tool_call, by);
     }
 
     /// Outcome of a turn that ended with this result.
     pub(super) fn outcome(&self, result: &ResultMessage) -> TurnOutcome {
-        results::outcome(result, self.api_error.as_deref())
+        results::outcome(result, self.api_error.as_ref())
     }
 
     /// Error of a turn that ended because the runtime exited.
@@ -116,35 +165,37 @@ impl Mapper {
         results::exit_error(exit)
     }
 
-    fn stream_event(&mut self, turn: &TurnId, message: &StreamEventMessage) -> Vec<StateAction> {
+    fn stream_event(&mut self, turn: &TurnId, message: &StreamEventMessage) -> Vec<AgentEvent> {
         let Some(event) = &message.event else { return Vec::new() };
+        let is_start = matches!(event, StreamEvent::MessageStart(_));
+        if !is_start && !self.stream.is(message.api_message_id.as_deref()) {
+            return Vec::new();
+        }
         match event {
-            StreamEvent::MessageStart(start) => {
-                let Some(message) = &start.message else { return Vec::new() };
-                if let Some(id) = &message.id {
-                    self.text.begin_message(id);
-                    self.tools.begin_message();
-                    self.streamed.insert(id.clone());
+            StreamEvent::MessageStart(start) => self.message_start(turn, start),
+            StreamEvent::ContentBlockStart(start) => events(self.block_start(turn, start)),
+            StreamEvent::ContentBlockDelta(delta) => {
+                let (Some(index), Some(delta)) = (delta.index, &delta.delta) else { return Vec::new() };
+                let Some((kind, part)) = self.stream.block(index) else { return Vec::new() };
+                match kind {
+                    StreamedKind::Tool => events(self.tools.delta(part, delta)),
+                    StreamedKind::Text | StreamedKind::Reasoning => {
+                        let delta = text::delta(turn, kind, part, delta);
+                        self.has_text |= kind == StreamedKind::Text && delta.is_some();
+                        events(delta)
+                    }
                 }
-                self.model = message.model.clone().or_else(|| self.model.take());
+            }
+            StreamEvent::ContentBlockStop(stop) => {
+                let block = stop.index.and_then(|index| self.stream.block(index));
+                let Some((StreamedKind::Tool, part)) = block else { return Vec::new() };
+                events(self.tools.ready(part, None))
+            }
+            StreamEvent::MessageStop(_) => {
+                self.stream.end(message.abandoned_blocks.as_deref());
                 Vec::new()
             }
-            StreamEvent::ContentBlockStart(start) => match (&start.index, &start.content_block) {
-                (Some(index), Some(ContentBlock::ToolUse(block))) => self.tools.begin(turn, *index, block),
-                (Some(index), Some(block)) => self.text.begin(turn, *index, block).into_iter().collect(),
-                (None, _) | (_, None) => Vec::new(),
-            },
-            StreamEvent::ContentBlockDelta(delta) => match (&delta.index, &delta.delta) {
-                (Some(index), Some(delta)) => {
-                    let text = self.text.delta(turn, *index, delta);
-                    text.or_else(|| self.tools.delta(*index, delta)).into_iter().collect()
-                }
-                (None, _) | (_, None) => Vec::new(),
-            },
-            StreamEvent::ContentBlockStop(stop) => {
-                stop.index.and_then(|index| self.tools.end(index)).into_iter().collect()
-            }
-            StreamEvent::MessageDelta(_) | StreamEvent::MessageStop(_) | StreamEvent::Error(_) => Vec::new(),
+            StreamEvent::MessageDelta(_) | StreamEvent::Error(_) => Vec::new(),
             StreamEvent::Unknown(event) => {
                 self.log_once(&format!("stream_event/{}", event.kind));
                 Vec::new()
@@ -152,37 +203,162 @@ impl Mapper {
         }
     }
 
-    fn assistant(&mut self, turn: &TurnId, message: &AssistantMessage) -> Vec<StateAction> {
+    fn message_start(&mut self, turn: &TurnId, start: &MessageStartEvent) -> Vec<AgentEvent> {
+        let Some(message) = &start.message else { return Vec::new() };
+        let mut found = self.answer_continues(turn);
+        if let Some(id) = &message.id {
+            self.stream.begin(id);
+            self.streamed.insert(id.clone());
+        }
+        self.model = message.model.clone().or_else(|| self.model.take());
+        found.extend(events(self.notices.activity.changed()));
+        found
+    }
+
+    fn block_start(&mut self, turn: &TurnId, start: &ContentBlockStartEvent) -> Vec<StateAction> {
+        let (Some(index), Some(block)) = (start.index, &start.content_block) else { return Vec::new() };
+        if let Some(call) = call_in(block) {
+            self.stream.add(index, StreamedKind::Tool, &call.id);
+            return self.tools.start(turn, &call.id, &call.name).into_iter().collect();
+        }
+        if result_in(block).is_some() {
+            return self.server_result(block);
+        }
+        let Some((kind, content)) = text::content_of(block) else { return Vec::new() };
+        self.has_text |= kind == StreamedKind::Text && !content.is_empty();
+        let id = text::part_id(turn, self.stream.id(), index);
+        self.stream.add(index, kind, &id);
+        vec![text::part(turn, kind, id, content)]
+    }
+
+    fn assistant(&mut self, turn: &TurnId, message: &AssistantMessage) -> Vec<AgentEvent> {
         let Some(answer) = &message.message else { return Vec::new() };
         let blocks = answer.content.as_ref().map(|content| content.blocks()).unwrap_or_default();
         if message.error.is_some() {
             // The runtime generates this message to show a failure as text; here it is an error.
-            self.api_error = text::joined(blocks);
-            return Vec::new();
+            let found = self.answer_continues(turn);
+            let kind = message.error.clone().unwrap_or_default();
+            self.api_error = text::joined(blocks).map(|text| ApiFailure { kind, text });
+            return found.into_iter().chain(events(self.notices.activity.changed())).collect();
         }
         let id = answer.id.as_deref().unwrap_or_default();
-        let streamed = self.streamed.contains(id);
-        let mut actions = Vec::new();
-        for block in blocks {
-            match block {
-                ContentBlock::ToolUse(call) => actions.extend(self.tools.whole(turn, call)),
-                _ if streamed => {}
-                block => actions.extend(self.text.whole(turn, id, block)),
+        let mut found = Vec::new();
+        if self.streamed.contains(id) {
+            if self.stream.is(Some(id)) {
+                let repeated = self.stream.keep(text::joined(blocks).as_deref());
+                found.extend(self.discarded(turn, repeated));
             }
+        } else {
+            found.extend(self.answer_continues(turn));
         }
+        let is_output = answer.model.as_deref() == Some(SYNTHETIC);
+        for block in blocks {
+            found.extend(events(self.whole_block(turn, id, block, is_output)));
+        }
+        found.extend(events(self.notices.activity.changed()));
+        found
+    }
+
+    /// Maps a complete block. Of streamed messages, only tool calls can be incomplete.
+    fn whole_block(
+        &mut self,
+        turn: &TurnId,
+        message: &str,
+        block: &ContentBlock,
+        is_output: bool,
+    ) -> Vec<StateAction> {
+        if let Some(call) = call_in(block) {
+            let mut actions: Vec<StateAction> =
+                self.tools.start(turn, &call.id, &call.name).into_iter().collect();
+            actions.extend(self.tools.ready(&call.id, call.input));
+            return actions;
+        }
+        if result_in(block).is_some() {
+            return self.server_result(block);
+        }
+        if self.streamed.contains(message) {
+            return Vec::new();
+        }
+        let Some((kind, content)) = text::content_of(block) else { return Vec::new() };
+        if is_output {
+            return self.command_output(turn, &content).into_iter().collect();
+        }
+        let index = self.whole.entry(message.to_owned()).or_default();
+        let id = text::part_id(turn, message, *index);
+        *index += 1;
+        if content.is_empty() {
+            return Vec::new();
+        }
+        self.has_text |= kind == StreamedKind::Text;
+        vec![text::part(turn, kind, id, content)]
+    }
+
+    fn server_result(&mut self, block: &ContentBlock) -> Vec<StateAction> {
+        let Some(result) = result_in(block) else { return Vec::new() };
+        let shown = |_: &str| tool_results::shown_server_result(&result.content);
+        self.tools.complete_with(&result.id, result.success, shown, None, |_| None)
+    }
+
+    fn system(&mut self, turn: &TurnId, message: &SystemMessage) -> Vec<AgentEvent> {
+        let mut found = match message {
+            // A subagent's request may be repeated while the main thread streams.
+            SystemMessage::ApiRetry(_) if self.stream.is_broken() => {
+                let abandoned = self.stream.take_abandoned();
+                self.discarded(turn, abandoned).into_iter().collect()
+            }
+            SystemMessage::ApiRetry(_)
+            | SystemMessage::Init(_)
+            | SystemMessage::Status(_)
+            | SystemMessage::SessionStateChanged(_)
+            | SystemMessage::CompactBoundary(_)
+            | SystemMessage::TaskStarted(_)
+            | SystemMessage::TaskProgress(_)
+            | SystemMessage::TaskUpdated(_)
+            | SystemMessage::TaskNotification(_)
+            | SystemMessage::HookStarted(_)
+            | SystemMessage::HookProgress(_)
+            | SystemMessage::HookResponse(_)
+            | SystemMessage::Notice(_)
+            | SystemMessage::Unknown(_) => Vec::new(),
+        };
+        match self.notices.system(turn, message, &self.tools) {
+            Some(part) => found.extend(events(part)),
+            None => self.log_once(&message.kind()),
+        }
+        found.extend(events(self.notices.activity.changed()));
+        found
+    }
+
+    fn result(&mut self, turn: &TurnId, result: &ResultMessage) -> Vec<StateAction> {
+        let mut actions = Vec::new();
+        // A command that the runtime does not know has no other output.
+        let text = result.result.as_deref().filter(|text| !text.trim().is_empty());
+        let is_success = result.subtype.as_deref() == Some("success") && result.is_error != Some(true);
+        if let Some(text) = text.filter(|_| is_success && !self.has_text) {
+            actions.extend(self.command_output(turn, text));
+        }
+        actions.push(results::usage(turn, result, self.model.as_deref()));
         actions
     }
 
-    fn user(&mut self, message: &UserFrameMessage) -> Vec<StateAction> {
-        let content = message.message.as_ref().and_then(|message| message.content.as_ref());
-        let blocks = content.map(|content| content.blocks()).unwrap_or_default();
-        let mut actions = Vec::new();
-        for block in blocks {
-            if let ContentBlock::ToolResult(result) = block {
-                actions.extend(self.tools.complete(result));
-            }
+    /// Notes that the model answers, again after a failure: what the runtime did not keep of
+    /// the last answer is discarded, and an error that the turn survived becomes a note.
+    fn answer_continues(&mut self, turn: &TurnId) -> Vec<AgentEvent> {
+        self.notices.activity.answer_continues();
+        let abandoned = self.stream.take_abandoned();
+        let mut found: Vec<AgentEvent> = self.discarded(turn, abandoned).into_iter().collect();
+        if let Some(error) = self.api_error.take() {
+            found.extend(events(Some(notices::part(turn, "error", results::readable_error(&error.text)))));
         }
-        actions
+        found
+    }
+
+    fn discarded(&mut self, turn: &TurnId, parts: Vec<String>) -> Option<AgentEvent> {
+        if parts.is_empty() {
+            return None;
+        }
+        self.tools.discard(&parts);
+        Some(AgentEvent::PartsDiscarded { turn: turn.clone(), parts })
     }
 
     /// Logs the kind of a message without a mapping, once per kind.
@@ -198,9 +374,18 @@ impl Mapper {
     }
 }
 
+/// The events for actions.
+fn events(actions: impl IntoIterator<Item = StateAction>) -> Vec<AgentEvent> {
+    actions.into_iter().map(|action| AgentEvent::Action(Box::new(action))).collect()
+}
+
 #[cfg(test)]
 #[path = "map_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "recorded_play_tests.rs"]
+mod recorded_play;
 
 #[cfg(test)]
 #[path = "page_fixtures_tests.rs"]
