@@ -37,15 +37,19 @@ pub(super) enum PlanSource {
 }
 
 impl PlanSource {
-    /// Finds the plan of a call. `written` is the plan file that the runtime wrote last.
-    pub(super) fn of_call(input: &Value, written: Option<&Path>) -> Self {
-        let text =
-            |field: &str| input.get(field).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
-        if let Some(plan) = text("plan") {
-            return Self::Text(plan.to_owned());
+    /// Finds the plan of a call: in the runtime's input, in the file that it names or that the
+    /// runtime wrote last, or in the input that the model wrote.
+    pub(super) fn of_call(input: &Value, written: Option<&Value>, file: Option<&Path>) -> Self {
+        let text = |input: &Value, field: &str| {
+            let text = input.get(field).and_then(Value::as_str);
+            text.filter(|text| !text.trim().is_empty()).map(str::to_owned)
+        };
+        if let Some(plan) = text(input, "plan") {
+            return Self::Text(plan);
         }
-        let file = text("planFilePath").map(PathBuf::from).or_else(|| written.map(Path::to_owned));
-        file.map_or(Self::Missing, Self::File)
+        let file = text(input, "planFilePath").map(PathBuf::from).or_else(|| file.map(Path::to_owned));
+        let written = || written.and_then(|written| text(written, "plan")).map(Self::Text);
+        file.map(Self::File).or_else(written).unwrap_or(Self::Missing)
     }
 
     /// Reads the plan. Blocks while it reads a file.
@@ -119,9 +123,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plan_comes_from_input_then_named_file_then_written_file() {
+    fn plan_comes_from_input_then_file_then_model() {
         let written = Some(Path::new("plans/b.md"));
-        let of = |input: Value, written| PlanSource::of_call(&input, written);
+        let of = |input: Value, file| PlanSource::of_call(&input, Some(&json!({"plan": "As written"})), file);
         assert_eq!(
             of(json!({"plan": "Do it", "planFilePath": "a.md"}), written),
             PlanSource::Text("Do it".to_owned())
@@ -131,7 +135,8 @@ mod tests {
             PlanSource::File("a.md".into())
         );
         assert_eq!(of(json!({}), written), PlanSource::File("plans/b.md".into()));
-        assert_eq!(of(json!({}), None), PlanSource::Missing);
+        assert_eq!(of(json!({}), None), PlanSource::Text("As written".to_owned()));
+        assert_eq!(PlanSource::of_call(&json!({}), None, None), PlanSource::Missing);
     }
 
     #[test]

@@ -77,9 +77,8 @@ impl AccessResolver {
     }
 
     /// Whether a path is in the directory of plans.
-    pub(super) fn is_plan(&self, path: &ResolvedPath) -> bool {
-        let real = path.real.as_deref();
-        self.plans.as_deref().is_some_and(|plans| real.is_some_and(|real| real.starts_with(plans)))
+    pub(super) fn is_in_plans(&self, path: &Path) -> bool {
+        self.plans.as_deref().is_some_and(|plans| path.starts_with(plans))
     }
 
     fn access(&self, tool: &str, input: &Value) -> ToolAccess {
@@ -119,7 +118,11 @@ impl AccessResolver {
     /// The runtime writes its plans itself, also in plan mode.
     fn write(&self, path: Option<&str>) -> ToolAccess {
         let Some(path) = path.map(|path| self.resolve(path)) else { return ToolAccess::Other };
-        if self.is_plan(&path) { ToolAccess::Internal } else { ToolAccess::Write(vec![path]) }
+        if path.real.as_deref().is_some_and(|real| self.is_in_plans(real)) {
+            ToolAccess::Internal
+        } else {
+            ToolAccess::Write(vec![path])
+        }
     }
 
     fn resolve(&self, path: &str) -> ResolvedPath {

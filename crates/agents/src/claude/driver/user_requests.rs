@@ -4,6 +4,8 @@
 //! A request is answered exactly once: by the session's policy, by a user, or with a denial
 //! when its turn is cancelled. A request that the runtime withdraws is not answered.
 
+use std::path::Path;
+
 use ahp_types::actions::{ChatInputCompletedAction, ChatInputRequestedAction, StateAction};
 use ahp_types::state::{ChatInputRequest, ChatInputResponseKind};
 use innkeeper_claude::wire::control::{CanUseTool, Elicitation, HookCallback};
@@ -195,8 +197,16 @@ impl ClaudeDriver {
         }
         let answer = match &waiting.kind {
             WaitingKind::Permission { ask, .. } => {
-                permission_answer(ask, approval, input.as_deref(), suggestion.as_deref(), &remembered)
-                    .to_json(ask)
+                let answer =
+                    permission_answer(ask, approval, input.as_deref(), suggestion.as_deref(), &remembered);
+                if let (PermissionAnswer::Allow { updated_input: Some(edited), .. }, Some(turn)) =
+                    (&answer, &waiting.turn)
+                {
+                    let name = ask.tool_name.as_deref().unwrap_or_default();
+                    // The call is known, so no action follows; its result names the new input.
+                    self.mapper.permission_requested(turn, tool_call, name, edited);
+                }
+                answer.to_json(ask)
             }
             WaitingKind::Plan { ask, .. } => {
                 let input = value_of(ask.input.as_deref());
@@ -261,11 +271,13 @@ impl ClaudeDriver {
         if name == ASK_USER_QUESTION {
             return self.questions(id, turn, &tool_call, &input, ask);
         }
+        // Newer runtimes remove the plan from the input.
+        let written = self.mapper.input_of(&tool_call);
         for action in self.mapper.permission_requested(&turn, &tool_call, &name, &input) {
             self.act(action)?;
         }
         if name == EXIT_PLAN_MODE {
-            let source = PlanSource::of_call(&input, self.plan_file.as_deref());
+            let source = PlanSource::of_call(&input, written.as_ref(), self.plan_file.as_deref());
             self.wait(id, Some(turn.clone()), WaitingKind::Plan { tool_call: tool_call.clone(), ask });
             self.preparing.spawn_blocking(move || PreparedRequest::Plan {
                 turn,
@@ -303,6 +315,10 @@ impl ClaudeDriver {
             }
         };
         let input = call.get("tool_input").cloned().unwrap_or(Value::Null);
+        let path = input.get("file_path").and_then(Value::as_str).map(Path::new);
+        if let Some(path) = path.filter(|path| name == "Write" && self.access.is_in_plans(path)) {
+            self.plan_file = Some(path.to_owned());
+        }
         let question = question(&name, &input, None, RuleSuggestions::default());
         self.wait(id, turn.clone(), WaitingKind::BeforeUse { tool_call: tool_call.clone() });
         self.prepare((turn, tool_call, PermissionStage::BeforeUse), name, input, question);

@@ -132,7 +132,6 @@ impl Mapper {
     /// as ready, with or without a confirmation. Returns the start of a call that is unknown: a
     /// subagent's, or one whose request overtook the stream. Called again after the input was
     /// edited, it only records the new input.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the driver does not ask for permissions yet"))]
     pub(super) fn permission_requested(
         &mut self,
         turn: &TurnId,
@@ -143,14 +142,17 @@ impl Mapper {
         self.tools.asked(turn, tool_call, name, input).into_iter().collect()
     }
 
+    /// The input of a call as the model wrote it, if the call is known.
+    pub(super) fn input_of(&self, tool_call: &str) -> Option<Value> {
+        self.tools.input_of(tool_call)
+    }
+
     /// Describes a call.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the driver does not ask for permissions yet"))]
     pub(super) fn describe(name: &str, input: &Value) -> CallDescription {
         description::describe(name, input)
     }
 
     /// Records a denial. The call's result says so, or is not reported if the user denied it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the driver does not ask for permissions yet"))]
     pub(super) fn denied(&mut self, tool_call: &str, by: Denial) {
         self.tools.denied(tool_call, by);
     }

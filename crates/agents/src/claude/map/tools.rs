@@ -73,6 +73,11 @@ pub(super) struct CompletedCall {
 }
 
 impl ToolCalls {
+    /// The input of an open call.
+    pub(super) fn input_of(&self, id: &str) -> Option<Value> {
+        serde_json::from_str(&self.open.get(id)?.input).ok()
+    }
+
     pub(super) fn is_open(&self, id: &str) -> bool {
         self.open.contains_key(id)
     }

@@ -309,7 +309,14 @@ fn allowed(view: DecisionView<'_>, query: &PermissionQuery, made: &PolicyDecisio
     let mut decision = verdict(query, PermissionVerdict::Allowed);
     let confirmed = match made.layer {
         PolicyLayer::Internal | PolicyLayer::WorkspaceRead => ToolCallConfirmationReason::NotNeeded,
-        _ => ToolCallConfirmationReason::Setting,
+        PolicyLayer::GuardedPath
+        | PolicyLayer::GitInternals
+        | PolicyLayer::Rule(_)
+        | PolicyLayer::Mode
+        | PolicyLayer::WorkspaceWrite
+        | PolicyLayer::ProtectedPath
+        | PolicyLayer::NotUnderstood
+        | PolicyLayer::Default => ToolCallConfirmationReason::Setting,
     };
     let ready = ChatToolCallReadyAction {
         confirmation_title: None,
