@@ -10,7 +10,8 @@ use ahp_types::common::JsonObject;
 use bytes::Bytes;
 use innkeeper_core::agent::{BoxFuture, History, TurnLink};
 use innkeeper_core::audit::{
-    AUDIT_DELETIONS, AuditCursor, AuditPage, AuditQuery, AuditRecord, MAX_AUDIT_AGE, MAX_AUDIT_RECORDS,
+    AUDIT_DELETIONS, AUDIT_INTERVAL, AuditCursor, AuditPage, AuditQuery, AuditRecord, MAX_AUDIT_AGE,
+    MAX_AUDIT_RECORDS,
 };
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
@@ -493,13 +494,16 @@ impl Stored {
         }
         let number = self.audit.last().map_or(1, |(AuditCursor(newest), _)| newest + 1);
         self.audit.push((AuditCursor(number), record.clone().shortened()));
+        if !number.is_multiple_of(AUDIT_INTERVAL) {
+            return;
+        }
         let mut by_age: Vec<(i64, u64)> =
             self.audit.iter().map(|(AuditCursor(number), record)| (record.at, *number)).collect();
         by_age.sort_unstable();
         let expired = by_age.into_iter().filter(|(at, _)| *at < record.at.saturating_sub(MAX_AUDIT_AGE));
         let expired: Vec<u64> = expired.map(|(_, number)| number).take(AUDIT_DELETIONS).collect();
         self.audit.retain(|(AuditCursor(number), _)| !expired.contains(number));
-        let last_excess = number.saturating_sub(MAX_AUDIT_RECORDS);
+        let last_excess = number.saturating_sub(MAX_AUDIT_RECORDS - AUDIT_INTERVAL);
         let excess = self.audit.iter().filter(|(AuditCursor(number), _)| *number <= last_excess).count();
         self.audit.drain(..excess.min(AUDIT_DELETIONS));
     }

@@ -10,15 +10,19 @@ use sha2::{Digest as _, Sha256};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 
-/// Number of most recent records that storage keeps.
+/// Most records in storage. It may delete up to [`AUDIT_INTERVAL`] records before that.
 pub const MAX_AUDIT_RECORDS: u64 = 100_000;
 
 /// Age above which storage deletes a record, in milliseconds: 90 days.
 pub const MAX_AUDIT_AGE: i64 = 90 * 24 * 60 * 60 * 1_000;
 
-/// Most records that one new record deletes. More than one, so that a backlog shrinks; few,
-/// so that no write takes long.
-pub const AUDIT_DELETIONS: usize = 16;
+/// Storage deletes old records when the position of a new one is a multiple of this number:
+/// deleting records one by one would write several pages for each.
+pub const AUDIT_INTERVAL: u64 = 16;
+
+/// Most records that are deleted at once, because of their age and because of their number.
+/// More than [`AUDIT_INTERVAL`], so that a backlog shrinks; few, so that no write takes long.
+pub const AUDIT_DELETIONS: usize = 64;
 
 /// Most records in one page.
 pub const MAX_AUDIT_PAGE: usize = 500;

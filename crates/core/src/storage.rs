@@ -497,8 +497,7 @@ pub enum Change {
         /// The rule's text.
         rule: String,
     },
-    /// Adds an audit record. Ignored if the session is unknown. Deletes a few records that
-    /// are too old.
+    /// Adds an audit record. Ignored if the session is unknown. May delete a few old records.
     Audit(AuditRecord),
     /// Reserves sequence numbers.
     ReserveSeq {

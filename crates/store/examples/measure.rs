@@ -1,4 +1,5 @@
-//! Measures the store: startup with many sessions, loading a long chat, and commits.
+//! Measures the store: startup with many sessions and rules, loading a long chat, commits,
+//! and audit records when their number is at the limit.
 
 #![expect(clippy::print_stdout, reason = "prints the result")]
 
@@ -7,9 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use innkeeper_core::agent::History;
+use innkeeper_core::audit::{
+    AuditDecision, AuditQuery, AuditRecord, MAX_AUDIT_PAGE, MAX_AUDIT_RECORDS, input_digest,
+};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::storage::{
-    Change, JournalEntry, Json, Storage, StoredConversation, StoredRow, StoredTurn,
+    Change, JournalEntry, Json, Storage, StoredConversation, StoredRow, StoredRule, StoredRuleBehavior,
+    StoredRuleScope, StoredTurn,
 };
 use innkeeper_store::{Store, StoreConfig};
 use serde_json::json;
@@ -18,6 +23,8 @@ use tokio::time::Instant;
 
 /// Number of sessions in the list.
 const SESSIONS: usize = 10_000;
+/// Number of permission rules.
+const RULES: usize = 1_000;
 /// Number of turns in the long chat, and the size of each.
 const TURNS: usize = 1_000;
 const TURN_BYTES: usize = 4_096;
@@ -37,6 +44,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut chats = Vec::new();
     let mut commits = Vec::new();
     let mut grouped = Vec::new();
+    let mut audits = Vec::new();
+    let mut pages = Vec::new();
     for round in 0..ROUNDS {
         let start = Instant::now();
         let store = Store::open(StoreConfig::new(directory.path()))?;
@@ -64,12 +73,23 @@ async fn main() -> Result<(), Box<dyn Error>> {
             write.await?;
         }
         grouped.push(start.elapsed() / 1_000);
+        let start = Instant::now();
+        for _ in 0..1_000 {
+            store.write(vec![audited()]).await?;
+        }
+        audits.push(start.elapsed() / 1_000);
+        let start = Instant::now();
+        let query = AuditQuery { session: Some(self::session(1)), before: None, limit: MAX_AUDIT_PAGE };
+        let page = store.load_audit(query).await?;
+        pages.push(start.elapsed());
+        assert_eq!(page.records.len(), MAX_AUDIT_PAGE, "a full page");
         store.write(vec![Change::TrimJournal { session: self::session(1), through: first + 2_000 }]).await?;
         store.close();
     }
     let report = json!({
         "open_ms": millis(opens), "index_of_10000_ms": millis(indexes), "chat_of_1000_turns_ms": millis(chats),
         "commit_us": micros(commits), "grouped_commit_us": micros(grouped),
+        "audit_commit_us": micros(audits), "audit_page_of_500_ms": millis(pages),
     });
     println!("{report:#}");
     Ok(())
@@ -104,6 +124,18 @@ async fn fill(store: &Store) -> Result<(), Box<dyn Error>> {
     let turns = turns.collect::<Result<_, _>>()?;
     let chat = ChannelUri::default_chat_of(&session(0));
     store.write(vec![Change::PutTurns { chat, keep: 0, turns }]).await?;
+    for _ in 0..MAX_AUDIT_RECORDS / 1_000 {
+        store.write((0..1_000).map(|_| audited()).collect()).await?;
+    }
+    let rule = |number: usize| {
+        Change::PutRule(StoredRule {
+            scope: StoredRuleScope::Workspace("/home/user/projects/something".to_owned()),
+            behavior: StoredRuleBehavior::Allow,
+            rule: format!("Bash(npm run script-{number}:*)"),
+            created_at: 0,
+        })
+    };
+    store.write((0..RULES).map(rule).collect()).await?;
     Ok(())
 }
 
@@ -128,6 +160,23 @@ fn entry(number: u64) -> Result<Change, serde_json::Error> {
         raw(&json!({"type": "chat/delta", "turnId": "t", "partId": "p", "content": "some words more"}))?;
     let channel = ChannelUri::default_chat_of(&session);
     Ok(Change::Journal { session, entries: vec![JournalEntry { number, channel, at: 0, action }] })
+}
+
+fn audited() -> Change {
+    let session = session(1);
+    Change::Audit(AuditRecord {
+        at: jiff::Timestamp::now().as_millisecond(),
+        chat: ChannelUri::default_chat_of(&session),
+        session,
+        turn: Some("0199a1b2-3c4d-7e5f-8a6b-7c8d9e0f1a2b".to_owned()),
+        tool_call: "toolu_01A2b3C4d5E6f7G8h9J0k1L2".to_owned(),
+        tool: "Bash".to_owned(),
+        input_digest: input_digest(b"{}"),
+        decision: AuditDecision::Allow,
+        layer: "workspace".to_owned(),
+        rule: Some("Bash(npm test:*)".to_owned()),
+        client: None,
+    })
 }
 
 fn raw(value: &serde_json::Value) -> Result<Json, serde_json::Error> {

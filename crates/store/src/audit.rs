@@ -1,11 +1,11 @@
 //! Audit records: the decisions about tool calls.
 //!
-//! Invariant: the table is bounded, by the number of records and by their age. Each new
-//! record deletes a few old ones, so that no write takes long.
+//! Invariant: the table is bounded, by the number of records and by their age. Some new
+//! records delete a few old ones, so that no write takes long.
 
 use innkeeper_core::audit::{
-    AUDIT_DELETIONS, AuditCursor, AuditDecision, AuditPage, AuditQuery, AuditRecord, MAX_AUDIT_AGE,
-    MAX_AUDIT_RECORDS,
+    AUDIT_DELETIONS, AUDIT_INTERVAL, AuditCursor, AuditDecision, AuditPage, AuditQuery, AuditRecord,
+    MAX_AUDIT_AGE, MAX_AUDIT_RECORDS,
 };
 use innkeeper_core::ids::ClientId;
 use rusqlite::types::ValueRef;
@@ -23,7 +23,7 @@ pub(crate) const DELETIONS_AT_START: usize = 1_000;
 pub(crate) const COLUMNS: &str =
     "at, session, chat, turn_id, tool_call, tool, input_digest, decision, layer, rule, client";
 
-/// Adds a record, if its session exists, and deletes a few old ones.
+/// Adds a record, if its session exists, and sometimes deletes a few old ones.
 pub(crate) fn add(db: &Connection, record: &AuditRecord) -> rusqlite::Result<()> {
     let record = record.clone().shortened();
     let added = db
@@ -46,7 +46,8 @@ pub(crate) fn add(db: &Connection, record: &AuditRecord) -> rusqlite::Result<()>
             record.rule,
             record.client.as_ref().map(ClientId::as_str),
         ])?;
-    if added > 0 { delete_old(db, record.at, AUDIT_DELETIONS) } else { Ok(()) }
+    let deletes = added > 0 && db.last_insert_rowid().unsigned_abs().is_multiple_of(AUDIT_INTERVAL);
+    if deletes { delete_old(db, record.at, AUDIT_DELETIONS) } else { Ok(()) }
 }
 
 /// Deletes records that are too old and records above the limit, at most `most` of each.
@@ -60,7 +61,7 @@ pub(crate) fn delete_old(db: &Connection, now: i64, most: usize) -> rusqlite::Re
         "DELETE FROM audit WHERE id IN (
              SELECT id FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?1 ORDER BY id LIMIT ?2)",
     )?
-    .execute([i64::try_from(MAX_AUDIT_RECORDS).unwrap_or(i64::MAX), most])?;
+    .execute([i64::try_from(MAX_AUDIT_RECORDS - AUDIT_INTERVAL).unwrap_or(i64::MAX), most])?;
     Ok(())
 }
 

@@ -227,7 +227,11 @@ fn any_end() -> impl Strategy<Value = Change> {
 }
 
 fn any_batch() -> impl Strategy<Value = Vec<Change>> {
-    vec(prop_oneof![3 => any_session_change(), 1 => any_host_change()], 1..4)
+    prop_oneof![
+        12 => vec(prop_oneof![3 => any_session_change(), 1 => any_host_change()], 1..4),
+        // Enough to delete old ones.
+        1 => vec(any_audit().prop_map(Change::Audit), 16..20),
+    ]
 }
 
 fn any_step() -> impl Strategy<Value = Step> {

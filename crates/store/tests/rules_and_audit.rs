@@ -13,7 +13,8 @@ use std::fs;
 use std::path::Path;
 
 use innkeeper_core::audit::{
-    AUDIT_DELETIONS, AuditCursor, AuditDecision, AuditQuery, AuditRecord, MAX_AUDIT_AGE, MAX_AUDIT_RECORDS,
+    AUDIT_DELETIONS, AUDIT_INTERVAL, AuditCursor, AuditDecision, AuditQuery, AuditRecord, MAX_AUDIT_AGE,
+    MAX_AUDIT_RECORDS,
 };
 use innkeeper_core::ids::ClientId;
 use innkeeper_core::storage::{
@@ -136,34 +137,53 @@ async fn audit_records_are_paged_newest_first_and_by_session() {
 }
 
 #[tokio::test]
-async fn audit_records_above_age_and_number_are_deleted_in_small_steps() {
+async fn audit_records_above_age_are_deleted_in_small_steps() {
     let directory = tempfile::tempdir().expect("a temporary directory is created");
     let store = with_sessions(directory.path()).await;
-    let old: Vec<Change> = (0..40).map(|at| Change::Audit(audited(0, FILLED_AT + at))).collect();
-    store.write(old).await.expect("the write succeeds");
-    let later = FILLED_AT + MAX_AUDIT_AGE + 20;
+    let records = |times: std::ops::Range<i64>| times.map(|at| Change::Audit(audited(0, at))).collect();
+    store.write(records(FILLED_AT..FILLED_AT + 100)).await.expect("the write succeeds");
+    let later = FILLED_AT + MAX_AUDIT_AGE + 80;
+    store.write(records(later..later + 11)).await.expect("the write succeeds");
+    assert_eq!(audit_times(&store, None).await.len(), 111, "the position of a new record is not a multiple");
+    // Its position is 112.
     write(&store, Change::Audit(audited(0, later))).await;
     let left = audit_times(&store, None).await;
-    assert_eq!(left.len(), 41 - AUDIT_DELETIONS);
-    assert!(!left.contains(&FILLED_AT) && left.contains(&(FILLED_AT + 16)), "the oldest are deleted first");
-    write(&store, Change::Audit(audited(0, later))).await;
+    assert_eq!(left.len(), 112 - AUDIT_DELETIONS);
+    assert_eq!(left.last(), Some(&(FILLED_AT + 64)), "the oldest are deleted first");
+    store.write(records(later..later + AUDIT_INTERVAL as i64)).await.expect("the write succeeds");
+    // The position 128 has the last of these times.
+    let oldest = later + AUDIT_INTERVAL as i64 - 1 - MAX_AUDIT_AGE;
     let left = audit_times(&store, None).await;
-    assert_eq!(left.last(), Some(&(FILLED_AT + 20)), "a record of exactly the maximum age is kept");
-    assert_eq!(left.len(), 22);
-    store.close();
+    assert_eq!(left.last(), Some(&oldest), "a record of exactly the maximum age is kept");
+}
 
-    // As if many records were written since.
-    let newest = format!("UPDATE audit SET id = {} WHERE id = 42", 30 + MAX_AUDIT_RECORDS);
-    sql(directory.path()).execute_batch(&newest).expect("the database is changed");
+#[tokio::test]
+async fn audit_records_above_number_are_deleted_in_small_steps() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
+    let store = with_sessions(directory.path()).await;
+    let records = |count: i64| (0..count).map(|at| Change::Audit(audited(0, FILLED_AT + at))).collect();
+    store.write(records(201)).await.expect("the write succeeds");
+    store.close();
+    // As if many records were written since: the next position is a multiple.
+    let newest = MAX_AUDIT_RECORDS + 15;
+    let change = format!("UPDATE audit SET id = {newest} WHERE id = 201");
+    sql(directory.path()).execute_batch(&change).expect("the database is changed");
     let store = open(directory.path());
-    write(&store, Change::Audit(audited(0, later))).await;
-    let page = audit_page(&store, None, 500).await;
-    let numbers: Vec<i64> = page.records.iter().map(|record| record.at - FILLED_AT).collect();
-    assert_eq!(
-        numbers.last(),
-        Some(&31),
-        "31 numbers are too old, of which 20 were deleted before: {numbers:?}"
-    );
+    // Positions up to 32 are too old: the newest position is 100016, and 99984 are kept.
+    write(&store, Change::Audit(audited(0, FILLED_AT))).await;
+    let ids: (i64, i64) = sql(directory.path())
+        .query_row("SELECT min(id), count(*) FROM audit", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .expect("the rows are read");
+    assert_eq!(ids, (33, 202 - 32));
+    // All of the first 200 are too old now, and are deleted in steps.
+    store.close();
+    let change = format!("UPDATE audit SET id = {} WHERE id = {newest}", newest + 1_000 - 15);
+    sql(directory.path()).execute_batch(&change).expect("the database is changed");
+    let store = open(directory.path());
+    for left in [168 + 16 - 64 + 2, 168 + 32 - 128 + 2, 32 + 16 + 2] {
+        store.write(records(AUDIT_INTERVAL as i64)).await.expect("the write succeeds");
+        assert_eq!(audit_times(&store, None).await.len(), left);
+    }
 }
 
 #[tokio::test]
