@@ -19,8 +19,9 @@ export interface TodoItem {
 
 export interface TodoList {
   items: readonly TodoItem[];
-  /** Items that the host left out. */
-  omitted: number;
+  /** These count the items that the host left out, too. */
+  done: number;
+  total: number;
 }
 
 /** The characters of a reason, rule or to-do item that are shown. */
@@ -40,9 +41,9 @@ export function permissionDetails(call: ToolCall): PermissionDetails {
   };
 }
 
-/** Whether the call asks for the review of a plan. */
+/** Whether the call asks for the review of a plan. A later action may have replaced its metadata. */
 export function isPlan(call: ToolCall): boolean {
-  return call._meta?.['innkeeper.plan'] === true;
+  return call._meta?.['innkeeper.plan'] === true || call.toolName === 'ExitPlanMode';
 }
 
 /** The to-do list of a chat; undefined if it has none. */
@@ -52,15 +53,15 @@ export function todoList(session: SessionState | undefined, chat: Uri | undefine
     const { text, status } = record(item);
     return { text: oneLine(text, TEXT_CHARACTERS), status: itemStatus(status) };
   });
-  const omitted = Number(found['omitted']);
-  return items.length === 0 ? undefined : { items, omitted: omitted > 0 && Number.isSafeInteger(omitted) ? omitted : 0 };
+  if (items.length === 0) return undefined;
+  const done = Math.max(count(found['done']), items.filter((item) => item.status === 'done').length);
+  return { items, done, total: Math.max(count(found['total']), items.length, done) };
 }
 
 /** How much of a session's to-do lists is done, such as `2/5`. */
 export function todoProgress(row: SessionSummary): string {
   const { done, total } = record(row._meta?.['innkeeper.todo']);
-  const known = Number.isSafeInteger(done) && Number.isSafeInteger(total) && Number(total) > 0;
-  return known ? `${done}/${total} done` : '';
+  return count(total) > 0 ? `${count(done)}/${count(total)} done` : '';
 }
 
 /** Since when a session waits for the user. */
@@ -72,6 +73,11 @@ export function waitingSince(row: SessionSummary): string | undefined {
 function itemStatus(status: unknown): TodoItem['status'] {
   if (status === 'completed') return 'done';
   return status === 'in_progress' ? 'current' : 'open';
+}
+
+/** A number of items; 0 for anything else. */
+function count(value: unknown): number {
+  return Number.isSafeInteger(value) && Number(value) > 0 ? Number(value) : 0;
 }
 
 function record(value: unknown): Record<string, unknown> {

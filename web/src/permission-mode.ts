@@ -14,6 +14,8 @@ export interface Mode {
 export interface ModeSetting {
   current: Mode | undefined;
   modes: readonly Mode[];
+  /** What the host says about the setting, such as why a mode is not offered. */
+  note: string;
   /** Whether it can be changed in a running session. */
   changeable: boolean;
 }
@@ -37,6 +39,7 @@ export function modeSetting(config: SessionConfig | undefined): ModeSetting | un
   return {
     current: modes.find((mode) => mode.id === value) ?? unlisted,
     modes,
+    note: oneLine(property.description, DESCRIPTION_CHARACTERS),
     changeable: property.sessionMutable === true && property.readOnly !== true,
   };
 }

@@ -22,7 +22,7 @@ const CHANGES = new Map<string, InputField['change']>([
 ]);
 
 export function inputFields(input: string): InputField[] {
-  const object = jsonObject(input);
+  const object = shownObject(input);
   if (!object) return [{ text: visibleText(input) }];
   return Object.entries(object).map(([name, value]) => {
     const text = visibleText(typeof value === 'string' ? value : (JSON.stringify(value, null, 2) ?? ''));
@@ -31,9 +31,14 @@ export function inputFields(input: string): InputField[] {
   });
 }
 
-/** Whether the input is a JSON object, so that an edited input must be one, too. */
-export function isJsonObject(input: string): boolean {
-  return parsedObject(input) !== undefined;
+/** The JSON object that an input is; undefined if it is anything else. */
+export function jsonObject(input: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(input);
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Replaces characters that are invisible or change the order of the text around them by their code. */
@@ -45,17 +50,8 @@ export function visibleText(text: string): string {
 const HIDDEN = /[\p{Cf}\p{Zl}\p{Zp}\u115f\u1160\u2800\u3164\uffa0]|(?![\t\n])\p{Cc}|(?! )\p{Zs}/gu;
 
 /** The object of an input that is small enough to be shown field by field. */
-function jsonObject(input: string): Record<string, unknown> | undefined {
+function shownObject(input: string): Record<string, unknown> | undefined {
   if (input.length > PARSED_CHARACTERS) return undefined;
-  const object = parsedObject(input);
+  const object = jsonObject(input);
   return object && depthWithin(object, MAX_DEPTH) && Object.keys(object).length <= MAX_FIELDS ? object : undefined;
-}
-
-function parsedObject(input: string): Record<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(input);
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : undefined;
-  } catch {
-    return undefined;
-  }
 }

@@ -3,6 +3,7 @@
 
 import type { ToolCall } from './ahp/types';
 import { oneLine, plainText } from './format';
+import { isPlan } from './host-metadata';
 
 export type Outcome = 'running' | 'waiting' | 'done' | 'failed' | 'denied' | 'skipped';
 
@@ -27,6 +28,8 @@ export function outcomeOf(call: ToolCall): Outcome {
 
 export function outcomeWord(call: ToolCall): string {
   const outcome = outcomeOf(call);
+  if (isPlan(call) && outcome === 'done') return 'approved';
+  if (isPlan(call) && outcome === 'denied') return 'not approved';
   if (outcome !== 'waiting') return outcome;
   return call.status === 'auth-required' ? 'needs a sign-in' : 'waits for approval';
 }
@@ -38,7 +41,9 @@ export function outcomeReason(call: ToolCall): string {
   const suggestion = call.userSuggestion?.text;
   const said = typeof suggestion === 'string' && suggestion !== '' ? `“${oneLine(suggestion, REASON_CHARACTERS)}”` : '';
   const why = plainText(call.reasonMessage) || (outcome === 'skipped' ? '' : errorMessage(call.error));
-  return [oneLine(why, REASON_CHARACTERS), said].filter(Boolean).join(' ');
+  // An option can only be selected by a user.
+  const who = outcome === 'denied' && call.selectedOption && !isPlan(call) ? 'Denied by a user.' : '';
+  return [oneLine(why, REASON_CHARACTERS) || who, said].filter(Boolean).join(' ');
 }
 
 /** The message of an error, which can have any form. */

@@ -56,6 +56,7 @@ export async function play(steps, turn, signal) {
     else if (step === 'tool') await runTool(turn, words, signal);
     else if (step === 'ask') await turn.ask(JSON.parse(words));
     else if (step === 'permit') await turn.confirm([JSON.parse(words)].flat());
+    else if (step === 'called') addResult(turn, JSON.parse(words));
     else if (step === 'todo') turn.todo(JSON.parse(words));
     else if (step === 'activity') turn.activity(words || undefined);
     else if (step === 'restart') turn.restart();
@@ -97,6 +98,17 @@ async function runTool(turn, words, signal) {
   const result = { success: true, pastTenseMessage: `Ran \`${toolName}\``, content };
   part.toolCall = { ...part.toolCall, ...result, status: 'completed' };
   turn.publish('chat/toolCallComplete', { toolCallId, result });
+}
+
+/** Adds a call that is over, with the given result. */
+function addResult(turn, { toolName, message, result }) {
+  const toolCallId = `tool-${turn.parts.length}`;
+  const call = { toolCallId, toolName, displayName: toolName };
+  const ready = { invocationMessage: message, toolInput: '{}', confirmed: 'not-needed' };
+  turn.publish('chat/toolCallStart', call);
+  turn.publish('chat/toolCallReady', { toolCallId, ...ready });
+  turn.publish('chat/toolCallComplete', { toolCallId, result });
+  turn.parts.push({ kind: 'toolCall', toolCall: { ...call, ...ready, ...result, status: 'completed' } });
 }
 
 /** Waits, or stops waiting when the turn is stopped. */

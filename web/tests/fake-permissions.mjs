@@ -26,6 +26,7 @@ export function sessionConfig(values = {}) {
   const permissionMode = {
     type: 'string',
     title: 'Permission mode',
+    description: 'When the agent asks before it acts.',
     enum: MODES.map(([id]) => id),
     enumLabels: MODES.map(([, label]) => label),
     enumDescriptions: MODES.map(([, , description]) => description),

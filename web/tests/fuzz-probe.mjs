@@ -71,20 +71,21 @@ export function inspectPage() {
     ).split(' '),
   );
   const ATTRIBUTES =
-    /^(class|href|target|rel|type|align|start|checked|disabled|tabindex|data-turn|data-tool-status|role|open|aria-[a-z]+)$/;
+    /^(class|href|target|rel|type|align|start|checked|disabled|tabindex|data-turn|data-tool-status|data-outcome|role|open|aria-[a-z]+)$/;
   /** What the page's own forms have in addition. Rendered Markdown must not have it. */
   const FORM_TAGS = new Set(['form', 'fieldset', 'legend', 'label', 'textarea']);
-  const FORM_ATTRIBUTES = /^(id|name|for|value|placeholder|rows|step|autocomplete|data-response)$/;
+  const FORM_ATTRIBUTES =
+    /^(id|name|for|value|placeholder|rows|step|autocomplete|spellcheck|inputmode|title|hidden|novalidate|data-response|data-open-request|data-ready)$/;
   /** Classes inside of rendered Markdown; others would let an answer imitate the page. */
   const MARKDOWN_CLASS = /^(code|code-head|copy|table)$/;
   const complaints = [...globalThis.fuzzProbe.violations];
   if (globalThis.harmed !== undefined) complaints.push('a script ran');
   if (!document.querySelector('.turns')) complaints.push('the conversation is gone');
   if (!document.querySelector('.sessions')) complaints.push('the list of sessions is gone');
-  for (const element of document.querySelectorAll('body, .scroller, .sessions')) {
+  for (const element of document.querySelectorAll('body, .scroller, .sessions, .todo, .composer')) {
     if (element.scrollWidth > element.clientWidth) complaints.push(`${element.className || 'the page'} is ${element.scrollWidth} wide`);
   }
-  for (const element of document.querySelectorAll('.turns *')) {
+  for (const element of document.querySelectorAll('.turns *, .todo, .todo *, .mode *')) {
     // The page's own icons are outside of rendered Markdown.
     const inMarkdown = element.parentElement.closest('.block, .fold-preview') !== null;
     if (!inMarkdown && element.closest('svg')) continue;

@@ -13,7 +13,10 @@ export function turnUpdates(random, session, chat) {
   if (random.chance(0.2)) updates.push([inSession('session/titleChanged', { title: fieldValue(random) })]);
   if (random.chance(0.2)) updates.push([inChat('chat/activityChanged', { activity: fieldValue(random) })]);
   if (random.chance(0.2)) updates.push([inChat('chat/usage', { usage: usage(random) })]);
-  updates.push([turnEnd(random, inChat)]);
+  if (random.chance(0.3)) updates.push([inSession('session/metaChanged', { _meta: sessionMeta(random, chat) })]);
+  if (random.chance(0.2)) updates.push([inSession('session/configChanged', { config: { permissionMode: fieldValue(random) } })]);
+  // Requests are open only in a running turn.
+  if (random.chance(0.7)) updates.push([turnEnd(random, inChat)]);
   return updates;
 }
 
@@ -38,9 +41,10 @@ export function finishedTurn(random, id) {
 }
 
 function partUpdates(random, inChat, id) {
-  const kind = random.below(10);
+  const kind = random.below(12);
   if (kind < 7) return streamedText(random, inChat, id, kind === 6 ? 'reasoning' : 'markdown');
   if (kind < 9) return toolCall(random, inChat, id);
+  if (kind < 11) return permissionRequest(random, inChat, id);
   const part = random.pick([
     { kind: 'systemNotification', content: fieldValue(random) },
     { kind: 'contentRef', uri: fieldValue(random) },
@@ -73,6 +77,51 @@ function toolCall(random, inChat, toolCallId) {
     [inChat('chat/toolCallReady', { toolCallId, invocationMessage: fieldValue(random), toolInput: input, confirmed: 'not-needed' })],
     [inChat('chat/toolCallComplete', { toolCallId, result: { success: random.chance(0.5), ...toolFields(random) } })],
   ];
+}
+
+/** A call that waits for permission, or a plan; in some cases it is decided. */
+function permissionRequest(random, inChat, toolCallId) {
+  const toolInput = random.pick([
+    () => markdown(random),
+    () => JSON.stringify({ command: markdown(random), old_string: fieldValue(random), [markdown(random)]: markdown(random) }),
+    () => JSON.stringify(Array.from({ length: 30 }, () => markdown(random).slice(0, 200))),
+    () => ({ uri: fieldValue(random) }),
+    () => '\u202e\u200b'.repeat(20_000),
+    () => fieldValue(random),
+  ])();
+  const rules = random.pick([[fieldValue(random), fieldValue(random)], fieldValue(random)]);
+  const permission = random.pick([
+    fieldValue(random),
+    { layer: fieldValue(random), reason: fieldValue(random), rules, suggestedBy: 'agent' },
+  ]);
+  const option = () => ({
+    id: random.pick(['a', fieldValue(random)]),
+    label: fieldValue(random),
+    kind: random.pick(['approve', 'deny', 'odd']),
+  });
+  const ready = {
+    toolCallId,
+    invocationMessage: fieldValue(random),
+    toolInput,
+    confirmationTitle: fieldValue(random),
+    intention: fieldValue(random),
+    editable: random.chance(0.5),
+    options: random.pick([undefined, fieldValue(random), Array.from({ length: random.size(30) }, option)]),
+    _meta: { 'innkeeper.permission': permission, 'innkeeper.plan': random.chance(0.3) },
+  };
+  const message = { text: fieldValue(random), origin: { kind: 'user' } };
+  const decision = { toolCallId, approved: random.chance(0.5), reasonMessage: fieldValue(random), userSuggestion: message };
+  return [
+    [inChat('chat/toolCallStart', { toolCallId, toolName: 'Bash', displayName: fieldValue(random) })],
+    [inChat('chat/toolCallReady', ready)],
+    ...(random.chance(0.3) ? [[inChat('chat/toolCallConfirmed', decision)]] : []),
+  ];
+}
+
+function sessionMeta(random, chat) {
+  const item = () => ({ text: fieldValue(random), status: random.pick(['completed', 'in_progress', fieldValue(random)]) });
+  const list = { items: Array.from({ length: random.size(300) }, item), omitted: random.pick([3, fieldValue(random)]) };
+  return { 'innkeeper.todo': random.pick([fieldValue(random), { [chat]: random.pick([list, fieldValue(random)]) }]) };
 }
 
 function toolFields(random) {

@@ -60,6 +60,7 @@ export interface SessionSummary {
 export interface ConfigProperty {
   type?: string;
   title?: string;
+  description?: string;
   default?: unknown;
   enum?: unknown[];
   enumLabels?: string[];

@@ -44,6 +44,9 @@ export function Conversation({ page }: { page: Page }) {
     shownRequest.current = scrollToNewest(element, shownRequest.current);
     ownPosition.current = element.scrollTop;
   };
+  const toNewest = () => {
+    if (scroller.current) shownRequest.current = scrollOnDemand(scroller.current);
+  };
   useLayoutEffect(() => {
     if (following.peek()) follow();
   }, [chat, outgoing.length]);
@@ -99,7 +102,7 @@ export function Conversation({ page }: { page: Page }) {
       </div>
       <div class="to-end-place">
         {!following.value && (
-          <button type="button" class="to-end" onClick={() => scroller.current && scrollOnDemand(scroller.current)}>
+          <button type="button" class="to-end" onClick={toNewest}>
             <DownIcon /> {chat && activityOf(chat.status) === 'waiting' ? 'Waiting for you' : 'Newest'}
           </button>
         )}

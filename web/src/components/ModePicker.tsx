@@ -1,7 +1,7 @@
 // A menu of the permission modes. It follows the host: a choice is shown after the host accepted it.
 
 import { useSignal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 
 import type { ModeSetting } from '../permission-mode';
 import { ShieldIcon } from './Icons';
@@ -17,12 +17,12 @@ export function ModePicker({ setting, blocked, onChange }: ModePickerProps) {
   const open = useSignal(false);
   const menu = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
-  const { current, modes } = setting;
+  const { current, modes, note } = setting;
   const close = () => {
     open.value = false;
     button.current?.focus();
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!open.value) return;
     const checked = menu.current?.querySelector<HTMLElement>('[aria-checked=true]');
     (checked ?? menu.current?.querySelector<HTMLElement>('button'))?.focus();
@@ -47,35 +47,37 @@ export function ModePicker({ setting, blocked, onChange }: ModePickerProps) {
         onClick={() => (open.value = !open.value)}
       >
         <ShieldIcon />
-        {current?.label ?? 'Mode'}
+        <span class="mode-name">{current?.label ?? 'Mode'}</span>
       </button>
       {open.value && (
-        <div
-          ref={menu}
-          class="mode-menu"
-          role="menu"
-          aria-label="Permission mode"
-          onKeyDown={(event) => {
-            if (event.key === 'Escape') close();
-            else if (moveFocus(menu.current, event.key)) event.preventDefault();
-          }}
-        >
-          {modes.map((mode) => (
-            <button
-              key={mode.id}
-              type="button"
-              role="menuitemradio"
-              aria-checked={mode.id === current?.id}
-              tabIndex={-1}
-              onClick={() => {
-                close();
-                if (mode.id !== current?.id) onChange(mode.id);
-              }}
-            >
-              <span class="mode-label">{mode.label}</span>
-              <span class="mode-description">{mode.description}</span>
-            </button>
-          ))}
+        <div class="mode-menu">
+          <div
+            ref={menu}
+            role="menu"
+            aria-label="Permission mode"
+            onKeyDown={(event) => {
+              if (event.key === 'Escape') close();
+              else if (moveFocus(menu.current, event.key)) event.preventDefault();
+            }}
+          >
+            {modes.map((mode) => (
+              <button
+                key={mode.id}
+                type="button"
+                role="menuitemradio"
+                aria-checked={mode.id === current?.id}
+                tabIndex={-1}
+                onClick={() => {
+                  close();
+                  if (mode.id !== current?.id) onChange(mode.id);
+                }}
+              >
+                <span class="mode-label">{mode.label}</span>
+                <span class="mode-description">{mode.description}</span>
+              </button>
+            ))}
+          </div>
+          {note && <p class="mode-note">{note}</p>}
         </div>
       )}
     </div>

@@ -2,7 +2,7 @@
 
 import { useSignal } from '@preact/signals';
 
-import { type TodoItem, type TodoList, todoList } from '../host-metadata';
+import { type TodoItem, todoList } from '../host-metadata';
 import type { Page } from '../page';
 
 const STATUS_WORDS: Record<TodoItem['status'], string> = { open: 'Open', current: 'In progress', done: 'Done' };
@@ -11,15 +11,15 @@ export function TodoPanel({ page }: { page: Page }) {
   const open = useSignal(false);
   const list = todoList(page.session.value, page.chat.value?.resource);
   // A finished list has no further use after its turn.
-  if (!list || (isFinished(list) && !page.chat.value?.activeTurn)) return null;
-  const { items, omitted } = list;
-  const done = items.filter((item) => item.status === 'done').length;
+  if (!list || (list.done === list.total && !page.chat.value?.activeTurn)) return null;
+  const { items, done, total } = list;
+  const omitted = total - items.length;
   const current = items.find((item) => item.status === 'current') ?? items.find((item) => item.status === 'open');
   return (
     <details class="todo" open={open.value} onToggle={(event) => (open.value = event.currentTarget.open)}>
       <summary>
         <span class="todo-count">
-          To do: {done} of {items.length + omitted} done
+          To do: {done} of {total} done
         </span>
         <span class="todo-current">{current?.text}</span>
       </summary>
@@ -34,8 +34,4 @@ export function TodoPanel({ page }: { page: Page }) {
       </ul>
     </details>
   );
-}
-
-function isFinished({ items, omitted }: TodoList): boolean {
-  return omitted === 0 && items.every((item) => item.status === 'done');
 }

@@ -14,7 +14,7 @@ const GAP_PX = 16;
 
 /** Scrolls to the first open request, or to the end; returns the request that is in view now. */
 export function scrollToNewest(scroller: HTMLElement, shown: ShownRequest | undefined): ShownRequest | undefined {
-  const request = scroller.querySelector<HTMLElement>('[data-open-request]');
+  const request = firstRequest(scroller);
   if (!request) {
     scroller.scrollTop = scroller.scrollHeight;
     return undefined;
@@ -23,22 +23,30 @@ export function scrollToNewest(scroller: HTMLElement, shown: ShownRequest | unde
   const id = request.dataset['openRequest'];
   const known = shown?.id === id ? shown : undefined;
   if (known && now > known.settlesAt) return known;
-  const top = request.getBoundingClientRect().top - scroller.getBoundingClientRect().top + scroller.scrollTop;
-  scroller.scrollTop = Math.min(scroller.scrollHeight, top - GAP_PX);
+  const place = request.getBoundingClientRect();
+  const view = scroller.getBoundingClientRect();
+  const fits = place.top >= view.top && place.bottom <= view.bottom;
+  if (!fits) scroller.scrollTop = Math.min(scroller.scrollHeight, place.top - view.top + scroller.scrollTop - GAP_PX);
   return known ?? { id, settlesAt: now + SETTLING_MS };
 }
 
-/** Scrolls to the first open request if it is below the view, otherwise to the end. */
-export function scrollOnDemand(scroller: HTMLElement): void {
-  const request = scroller.querySelector('[data-open-request]');
+/** Scrolls to the first open request if it is below the view, otherwise to the end; returns the request. */
+export function scrollOnDemand(scroller: HTMLElement): ShownRequest | undefined {
+  const request = firstRequest(scroller);
   const isBelow = request && request.getBoundingClientRect().top > scroller.getBoundingClientRect().bottom - GAP_PX;
-  if (isBelow) scrollToNewest(scroller, undefined);
-  else scroller.scrollTop = scroller.scrollHeight;
+  if (isBelow) return scrollToNewest(scroller, undefined);
+  scroller.scrollTop = scroller.scrollHeight;
+  return request && { id: request.dataset['openRequest'], settlesAt: 0 };
 }
 
-/** Brings the first open request into view and focuses its first button. */
+/** Brings the first open request into view and focuses its first button or field. */
 export function focusRequest(): void {
-  const request = document.querySelector('[data-open-request]');
-  request?.scrollIntoView({ block: 'nearest' });
-  request?.querySelector<HTMLElement>('.choices button, input, textarea, button')?.focus({ preventScroll: true });
+  const request = firstRequest(document);
+  const target = request?.querySelector<HTMLElement>('.choices button') ?? request?.querySelector<HTMLElement>('input, textarea, button');
+  target?.focus({ preventScroll: true });
+  target?.scrollIntoView({ block: 'nearest' });
+}
+
+function firstRequest(place: ParentNode): HTMLElement | undefined {
+  return place.querySelector<HTMLElement>('[data-open-request]') ?? undefined;
 }

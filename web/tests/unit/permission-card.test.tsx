@@ -61,10 +61,12 @@ async function join(first: PageWindow): Promise<PageWindow> {
   return second;
 }
 
-/** Lets the time pass after which presses count; the page looks at the buttons every 100 ms. */
+/** Lets the time pass until presses count in every window. */
 async function still(): Promise<void> {
-  await new Promise((resolve) => setTimeout(resolve, 150));
-  skipped += STILL_MS;
+  await vi.waitFor(() => {
+    skipped += STILL_MS / 2;
+    expect(document.querySelectorAll('.choices:not([data-ready])')).toHaveLength(0);
+  });
 }
 const cards = ({ place }: PageWindow) => [...place.querySelectorAll<HTMLElement>('.request')];
 const card = (window: PageWindow) => cards(window)[0]!;
@@ -109,7 +111,7 @@ it('ignores a press while the card has just appeared, and says so', async () => 
   await window.page.send(`#demo\npermit ${JSON.stringify([RUN])}\ntext done`, undefined);
   await vi.waitFor(() => expect(cards(window)).toHaveLength(1));
   await press(window, 'Allow once');
-  expect(card(window).textContent).toContain('The request has just appeared or moved. Press again.');
+  expect(card(window).textContent).toContain('The request has just appeared, moved or changed. Press again.');
   await still();
   expect(decisions()).toEqual([]);
   await press(window, 'Allow once');
@@ -126,9 +128,21 @@ it('ignores a press while the card has just moved', async () => {
   await finished(window);
 });
 
+it('ignores a press while the input has just changed', async () => {
+  const window = await request(RUN);
+  const { resource, activeTurn } = window.page.chat.value!;
+  const changed = { toolCallId: 'call-0', invocationMessage: 'Run', toolInput: 'rm -rf .' };
+  await act(() => host.publish(resource, { type: 'chat/toolCallReady', turnId: activeTurn!.id, ...changed }));
+  await vi.waitFor(() => expect(card(window).querySelector('pre')?.textContent).toBe('rm -rf .'));
+  await press(window, 'Allow once');
+  expect(card(window).textContent).toContain('Press again');
+  expect(decisions()).toEqual([]);
+});
+
 it('sends the reason of a denial, and does not allow while there is one', async () => {
   const window = await request(RUN);
   await press(window, 'Deny with a reason…');
+  expect(document.activeElement).toBe(card(window).querySelector('textarea'));
   await type(card(window).querySelector('textarea')!, ' Use the fake host ');
   await still();
   await press(window, 'Allow once');
@@ -137,7 +151,7 @@ it('sends the reason of a denial, and does not allow while there is one', async 
   await finished(window);
   const userSuggestion = { text: 'Use the fake host', origin: { kind: 'user' } };
   expect(decisions()).toEqual([expect.objectContaining({ approved: false, selectedOptionId: 'deny', userSuggestion })]);
-  expect(window.place.querySelector('.tool-reason')?.textContent).toBe('“Use the fake host”');
+  expect(window.place.querySelector('.tool-reason')?.textContent).toBe('Denied by a user. “Use the fake host”');
 });
 
 it('sends a changed input once, and nothing when the input was not changed', async () => {
@@ -260,6 +274,14 @@ it('renders a plan and sends its approval', async () => {
   await finished(window);
   expect(decisions()).toEqual([expect.objectContaining({ approved: true, selectedOptionId: 'approve-accept-edits' })]);
   expect(window.place.querySelector('.tool .plan strong')?.textContent).toBe('Write');
+});
+
+it('shows a plan that is a field of the input', async () => {
+  const window = await request({ ...PLAN, input: JSON.stringify({ plan: '## In a *field*' }) });
+  expect(card(window).querySelector('.plan h2')?.textContent).toBe('In a field');
+  await press(window, 'Approve');
+  await finished(window);
+  expect(window.place.querySelector('.tool .fold-preview')?.textContent).toBe('In a field');
 });
 
 it('sends feedback on a plan, and does not approve while there is feedback', async () => {

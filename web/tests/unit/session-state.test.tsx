@@ -148,6 +148,17 @@ it('shows the to-do list with its progress, and removes it after it is finished'
   await vi.waitFor(() => expect(place.querySelector('.todo')).toBeNull());
 });
 
+it.each([
+  [{ done: 7, total: 9 }, 7, 9],
+  [{}, 1, 2],
+  [{ done: 'x', total: -1 }, 1, 2],
+  [{ done: 5, total: 1 }, 5, 5],
+])('counts the items of a to-do list with %o', (counts, done, total) => {
+  const items = [{ text: 'One', status: 'completed' }, { text: 'Two' }];
+  const session = { _meta: { 'innkeeper.todo': { 'ahp-chat:/c': { items, ...counts } } } };
+  expect(todoList(session as never, 'ahp-chat:/c')).toMatchObject({ done, total });
+});
+
 it.each([7, { items: 7 }, { items: [] }])('shows no to-do list for %o', (value) => {
   const session = { _meta: { 'innkeeper.todo': { 'ahp-chat:/c': value } } };
   expect(todoList(session as never, 'ahp-chat:/c')).toBeUndefined();

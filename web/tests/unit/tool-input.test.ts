@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 
-import { inputFields, isJsonObject, visibleText } from '../../src/tool-input';
+import { inputFields, jsonObject, visibleText } from '../../src/tool-input';
 
 it('shows the fields of a JSON object with real line breaks, and marks the sides of an edit', () => {
   const input = JSON.stringify({ file_path: '/a', old_string: 'one\ntwo', new_string: '', limit: 3, nested: { a: [1] } });
@@ -39,5 +39,5 @@ it('makes hidden characters in field names and values visible', () => {
 });
 
 it('tells JSON objects from other input', () => {
-  expect(['{"a":1}', '{}', '[]', '1', '{"a"', 'ls'].map(isJsonObject)).toEqual([true, true, false, false, false, false]);
+  expect(['{"a":1}', '{}', '[]', '1', '{"a"', 'ls'].map(jsonObject)).toEqual([{ a: 1 }, {}, undefined, undefined, undefined, undefined]);
 });

@@ -1,12 +1,13 @@
 // A tool call that waits for permission: what it would do, why it asks, and the buttons that answer.
 
 import { useSignal } from '@preact/signals';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 
 import type { ToolCall } from '../../ahp/types';
 import { type Choice, choicesOf } from '../../choices';
 import { oneLine, plainText, readableInput } from '../../format';
 import { type PermissionDetails, permissionDetails } from '../../host-metadata';
-import { isJsonObject } from '../../tool-input';
+import { jsonObject } from '../../tool-input';
 import { CheckedInput } from './CheckedInput';
 import { ChoiceButtons } from './ChoiceButtons';
 import { MarkdownText } from './MarkdownText';
@@ -58,17 +59,19 @@ export function PermissionCard({ call }: { call: ToolCall }) {
       <Why details={details} remembered={choices.filter((choice) => choice.approved && choice !== once)} />
       {reason.value !== undefined && <DenialReason text={reason.value} onType={(text) => (reason.value = text)} />}
       <ChoiceButtons
+        subject={call.toolInput}
         choices={choices}
         primary={reason.value === undefined ? once : choices.find((choice) => !choice.approved)}
         blocked={blocked}
         unavailable={unavailable}
         onChoose={choose}
-      />
-      {reason.value === undefined && (
-        <button type="button" class="text-button request-link" onClick={() => (reason.value = '')}>
-          Deny with a reason…
-        </button>
-      )}
+      >
+        {reason.value === undefined && (
+          <button type="button" class="text-button" onClick={() => (reason.value = '')}>
+            Deny with a reason…
+          </button>
+        )}
+      </ChoiceButtons>
     </RequestCard>
   );
 }
@@ -113,9 +116,11 @@ interface EditedInputProps {
 }
 
 function EditedInput({ text, wrong, onType, onReset }: EditedInputProps) {
+  const box = useFocus();
   return (
     <div class="request-input">
       <textarea
+        ref={box}
         class="is-code"
         aria-label="Input"
         aria-invalid={wrong !== undefined}
@@ -124,18 +129,34 @@ function EditedInput({ text, wrong, onType, onReset }: EditedInputProps) {
         value={text}
         onInput={(event) => onType(event.currentTarget.value)}
       />
-      <button type="button" class="text-button request-link" onClick={onReset}>
+      <button
+        type="button"
+        class="text-button request-link"
+        onClick={(event) => {
+          // The button disappears.
+          event.currentTarget.closest<HTMLElement>('[data-open-request]')?.focus({ preventScroll: true });
+          onReset();
+        }}
+      >
         Undo the changes
       </button>
     </div>
   );
 }
 
+/** Focuses a field when it appears, because the user asked for it. */
+function useFocus() {
+  const box = useRef<HTMLTextAreaElement>(null);
+  useLayoutEffect(() => box.current?.focus({ preventScroll: true }), []);
+  return box;
+}
+
 function DenialReason({ text, onType }: { text: string; onType: (text: string) => void }) {
+  const box = useFocus();
   return (
     <label class="request-reason">
       <span>Why not, or what to do instead</span>
-      <textarea rows={2} value={text} onInput={(event) => onType(event.currentTarget.value)} />
+      <textarea ref={box} rows={2} value={text} onInput={(event) => onType(event.currentTarget.value)} />
     </label>
   );
 }
@@ -167,5 +188,5 @@ function Why({ details, remembered }: { details: PermissionDetails; remembered: 
 
 function inputProblem(original: string, changed: string): string | undefined {
   if (changed.trim() === '') return 'The input is empty.';
-  return isJsonObject(original) && !isJsonObject(changed) ? 'The input is not a JSON object.' : undefined;
+  return jsonObject(original) && !jsonObject(changed) ? 'The input is not a JSON object.' : undefined;
 }

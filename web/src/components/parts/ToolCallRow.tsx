@@ -10,7 +10,7 @@ import { errorMessage, outcomeOf, outcomeReason, outcomeWord } from '../../tool-
 import { answeredElsewhere } from '../answered-elsewhere';
 import { LongText } from '../LongText';
 import { PageContext } from '../page-context';
-import { Plan } from './PlanCard';
+import { Plan, planTitle } from './PlanCard';
 import { isStoredOutput, StoredOutput } from './StoredOutput';
 
 /** The characters of a message that fit into a row, with its Markdown. */
@@ -19,7 +19,7 @@ const MESSAGE_CHARACTERS = 400;
 export function ToolCallRow({ call }: { call: ToolCall }) {
   const outcome = outcomeOf(call);
   const plan = isPlan(call);
-  const message = oneLine((plan && 'Plan') || messageOf(call), MESSAGE_CHARACTERS);
+  const message = oneLine((plan && planTitle(call)) || messageOf(call), MESSAGE_CHARACTERS);
   const html = useMemo(() => inlineMarkdown(message), [message]);
   const stored = typeof call.toolInput === 'object' ? call.toolInput : undefined;
   const input = typeof call.toolInput === 'string' ? call.toolInput : stored ? '' : call.partialInput;
@@ -34,7 +34,7 @@ export function ToolCallRow({ call }: { call: ToolCall }) {
       <Reason call={call} />
     </>
   );
-  const look = { class: `fold tool is-${outcome}`, 'data-tool-status': call.status, 'data-outcome': outcome };
+  const look = { class: plan ? 'fold tool is-plan' : `fold tool is-${outcome}`, 'data-tool-status': call.status, 'data-outcome': outcome };
   if (!plan && !input && !stored && !result && resources.length === 0) {
     return (
       <div {...look}>
