@@ -31,6 +31,7 @@ mod readme;
 mod secrets;
 mod settings;
 mod tls;
+mod tour;
 mod transcripts;
 mod transports;
 mod trust;
