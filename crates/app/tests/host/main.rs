@@ -8,6 +8,7 @@
     reason = "a missing JSON field reads as null, tests match a few of many variants, and scenarios are not split"
 )]
 
+mod asking;
 mod certificate;
 mod chain;
 mod chats;
@@ -17,6 +18,7 @@ mod crash;
 mod deletion;
 mod directories;
 mod durability;
+mod elicitation;
 mod endings;
 mod environment;
 mod faults;
@@ -25,17 +27,24 @@ mod hostile;
 mod large_output;
 mod lifecycle;
 mod operations;
+mod pending_requests;
+mod permission_modes;
+mod permission_rules;
 mod permissions;
+mod plan_mode;
 mod pressure;
 mod readme;
 mod secrets;
 mod settings;
 mod tls;
+mod todo_list;
+mod tool_permissions;
 mod tour;
 mod transcripts;
 mod transports;
 mod trust;
 mod upstreams;
+mod user_questions;
 
 use std::path::PathBuf;
 

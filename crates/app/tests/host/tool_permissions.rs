@@ -1,0 +1,147 @@
+//! Tool calls that need permission, with both pinned runtimes.
+
+use anyhow::{Context as _, Result};
+use innkeeper_testkit::{Observer, runtimes};
+use serde_json::{Value, json};
+
+use crate::asking::{AskingSession, CLIENT, confirmation, echo, shell, text, tool, write};
+use crate::options;
+
+/// Whether a client shows a request.
+fn is_asked(client: &Observer, session: &str) -> bool {
+    client.session(session).is_ok_and(|session| session.input_needed.is_some())
+}
+
+#[tokio::test]
+async fn read_in_working_directory_is_not_asked() -> Result<()> {
+    for claude in runtimes()? {
+        let mut asking = AskingSession::start(options(claude), json!({})).await?;
+        let note = asking.host.work_dir().join("note.txt");
+        std::fs::write(&note, "remember the milk")?;
+        asking.say("turn-1", &[tool("Read", &json!({"file_path": note})), text("done")]).await?;
+        let calls = asking.finish("turn-1").await?;
+        assert_eq!(calls.len(), 1, "{calls:#?}");
+        assert_eq!((&calls[0]["status"], &calls[0]["success"]), (&json!("completed"), &json!(true)));
+        assert_eq!(calls[0]["confirmed"], "not-needed");
+        assert!(calls[0].to_string().contains("remember the milk"), "{}", calls[0]);
+        assert_eq!(asking.times_asked()?, 0);
+        asking.agrees_with_a_fresh_client().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn write_is_asked_on_all_clients_and_runs_when_allowed() -> Result<()> {
+    for claude in runtimes()? {
+        let mut asking = AskingSession::start(options(claude), json!({})).await?;
+        let mut second = asking.second_client().await?;
+        let file = asking.host.work_dir().join("made.txt");
+        asking.say("turn-1", &[write(&file, "by the agent"), text("done")]).await?;
+        let call = asking.permission("turn-1").await?;
+        assert_eq!(call["toolName"], "Write");
+        assert!(call["confirmationTitle"].to_string().contains("made.txt"), "{call:#}");
+        let why = &call["_meta"]["innkeeper.permission"];
+        assert!(why["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{call:#}");
+        assert!(why["layer"].as_str().is_some_and(|layer| !layer.is_empty()), "{call:#}");
+        second.until("the request", |second| is_asked(second, &asking.session)).await?;
+        assert!(!file.exists(), "the file was written before the answer");
+
+        asking.approve("turn-1", &call, "allow-once").await?;
+        second.until("the answer", |second| !is_asked(second, &asking.session)).await?;
+        let calls = asking.finish("turn-1").await?;
+        assert_eq!(std::fs::read_to_string(&file)?, "by the agent");
+        assert_eq!((&calls[0]["success"], &calls[0]["confirmed"]), (&json!(true), &json!("user-action")));
+        assert_eq!(asking.times_asked()?, 1);
+
+        // Allowed once: the next call is asked again.
+        asking.say("turn-2", &[write(&file, "again"), text("done")]).await?;
+        let call = asking.permission("turn-2").await?;
+        asking.deny("turn-2", &call, "deny", "").await?;
+        asking.finish("turn-2").await?;
+        assert_eq!(std::fs::read_to_string(&file)?, "by the agent");
+        asking.agrees_with_a_fresh_client().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn denied_write_leaves_no_file_and_model_gets_the_reason() -> Result<()> {
+    for claude in runtimes()? {
+        let mut asking = AskingSession::start(options(claude), json!({})).await?;
+        let file = asking.host.work_dir().join("made.txt");
+        asking.say("turn-1", &[write(&file, "by the agent"), echo()]).await?;
+        let call = asking.permission("turn-1").await?;
+        asking.deny("turn-1", &call, "deny", "Use the other folder.").await?;
+        let calls = asking.finish("turn-1").await?;
+        assert!(!file.exists(), "a denied tool ran");
+        assert_eq!((&calls[0]["status"], &calls[0]["reason"]), (&json!("cancelled"), &json!("denied")));
+        assert!(calls[0].to_string().contains("made.txt"), "the row does not name the target: {}", calls[0]);
+        let said = asking.text("turn-1")?;
+        assert!(said.contains("Use the other folder."), "the model did not get the reason: {said}");
+        asking.agrees_with_a_fresh_client().await?;
+    }
+    Ok(())
+}
+
+/// The answer that approves a call with another input.
+fn with_input(input: &str) -> Value {
+    json!({
+        "approved": true, "confirmed": "user-action", "selectedOptionId": "allow-once", "editedToolInput": input,
+    })
+}
+
+#[tokio::test]
+async fn edited_input_replaces_the_input_of_the_model() -> Result<()> {
+    for claude in runtimes()? {
+        let mut asking = AskingSession::start(options(claude), json!({})).await?;
+        let folder = asking.host.work_dir();
+        let file = folder.join("made.txt");
+        asking.say("turn-1", &[write(&file, "by the agent"), shell("touch agent"), text("done")]).await?;
+        let call = asking.permission("turn-1").await?;
+        assert_eq!(call["editable"], true, "{call:#}");
+        let mut input: Value = serde_json::from_str(call["toolInput"].as_str().context("no input")?)?;
+        input["content"] = json!("by the user");
+        asking.confirm("turn-1", &call, with_input(&input.to_string())).await?;
+
+        let call = asking.permission("turn-1").await?;
+        assert_eq!(call["toolInput"], "touch agent");
+        asking.confirm("turn-1", &call, with_input("touch user")).await?;
+        let calls = asking.finish("turn-1").await?;
+        assert_eq!(std::fs::read_to_string(&file)?, "by the user");
+        assert!(folder.join("user").exists() && !folder.join("agent").exists());
+        assert_eq!(calls[1]["toolInput"], "touch user", "{}", calls[1]);
+        asking.agrees_with_a_fresh_client().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn request_is_removed_when_its_turn_is_cancelled_and_late_approval_is_rejected() -> Result<()> {
+    for claude in runtimes()? {
+        let mut asking = AskingSession::start(options(claude), json!({})).await?;
+        let mut second = asking.second_client().await?;
+        let file = asking.host.work_dir().join("made.txt");
+        asking.say("turn-1", &[write(&file, "by the agent"), text("done")]).await?;
+        let call = asking.permission("turn-1").await?;
+        let pids = asking.host.runtimes();
+
+        // The same burst as that of VS Code when the user sends another message.
+        let cancel = json!({"type": "chat/turnCancelled", "turnId": "turn-1", "duration": 10});
+        asking.client.dispatch(&asking.chat, cancel).await?;
+        let late = confirmation("turn-1", &call, json!({"approved": true, "confirmed": "user-action"}));
+        let late = asking.client.dispatch(&asking.chat, late).await?;
+        assert!(asking.response(late).await?.is_some(), "the approval was accepted after the cancel");
+        asking.say("turn-2", &[echo()]).await?;
+        asking.finish("turn-2").await?;
+
+        assert!(!file.exists(), "a tool of a cancelled turn ran");
+        assert_eq!(asking.turn("turn-1")?["state"], "cancelled");
+        assert!(!is_asked(&asking.client, &asking.session));
+        second.until_turn_over(&asking.chat, "turn-2").await?;
+        assert!(!is_asked(&second, &asking.session));
+        assert_eq!(asking.host.runtimes(), pids, "the cancel restarted the process");
+        assert_eq!(asking.client.answers(CLIENT, late).len(), 1);
+        asking.agrees_with_a_fresh_client().await?;
+    }
+    Ok(())
+}
