@@ -9,6 +9,7 @@
 )]
 
 mod asking;
+mod broken_answers;
 mod certificate;
 mod chain;
 mod chats;

@@ -150,6 +150,9 @@ fn notes_of_the_runtime_are_shown_once() {
     assert_eq!(noted(&mut mapper, &frames), expected);
     mapper.begin_turn();
     assert_eq!(noted(&mut mapper, &frames[7..8]), ["~Run command: running for 12 s"]);
+    let result = json!({"type": "tool_result", "tool_use_id": "k", "content": "done"});
+    let result = json!({"type": "user", "message": {"role": "user", "content": [result]}});
+    assert_eq!(noted(&mut mapper, &[result]), ["~"]);
 }
 
 #[test]

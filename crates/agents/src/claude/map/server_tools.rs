@@ -67,3 +67,71 @@ pub(super) fn result_in(block: &ContentBlock) -> Option<ServerToolResult> {
     let failed = fields.is_error == Some(true) || fields.content.get("error_code").is_some();
     Some(ServerToolResult { id: fields.tool_use_id, content: fields.content, success: !failed })
 }
+
+#[cfg(test)]
+mod tests {
+    use ahp_types::actions::StateAction;
+    use innkeeper_claude::wire::decode;
+    use innkeeper_core::agent::AgentEvent;
+    use innkeeper_core::ids::TurnId;
+    use serde_json::json;
+
+    use super::super::Mapper;
+    use super::*;
+
+    fn mapped(mapper: &mut Mapper, frames: &[Value]) -> Vec<Value> {
+        let mut mapped = Vec::new();
+        for frame in frames {
+            for event in mapper.map(&TurnId::new("t"), &decode(frame.to_string().as_bytes()).unwrap()) {
+                let AgentEvent::Action(action) = event else { panic!("unexpected event {event:?}") };
+                if !matches!(*action, StateAction::ChatToolCallDelta(_)) {
+                    mapped.push(serde_json::to_value(*action).unwrap());
+                }
+            }
+        }
+        mapped
+    }
+
+    fn block(index: u32, block: &Value) -> Value {
+        let event = json!({"type": "content_block_start", "index": index, "content_block": block});
+        json!({"type": "stream_event", "event": event})
+    }
+
+    fn whole(block: &Value) -> Value {
+        json!({"type": "assistant", "message": {"id": "m", "model": "x", "content": [block]}})
+    }
+
+    #[test]
+    fn streamed_call_of_a_server_tool_completes_once() {
+        let call = json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}});
+        let found = json!([{"type": "web_search_result", "title": "E", "url": "https://e.org/"}]);
+        let result = json!({"type": "web_search_tool_result", "tool_use_id": "s", "content": found});
+        let delta = json!({"type": "input_json_delta", "partial_json": "{\"query\":\"rust\"}"});
+        let delta = json!({"type": "content_block_delta", "index": 0, "delta": delta});
+        let start = json!({"type": "message_start", "message": {"id": "m"}});
+        let frames = [
+            json!({"type": "stream_event", "event": start}),
+            block(0, &call),
+            json!({"type": "stream_event", "event": delta}),
+            whole(&call),
+            block(1, &result),
+            whole(&result),
+        ];
+        let mapped = mapped(&mut Mapper::default(), &frames);
+        let kinds: Vec<&str> = mapped.iter().map(|action| action["type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["chat/toolCallStart", "chat/toolCallReady", "chat/toolCallComplete"]);
+        assert_eq!(mapped[1]["toolInput"], "rust");
+        assert_eq!(mapped[2]["result"]["pastTenseMessage"]["markdown"], "Searched the web for `rust`");
+        assert_eq!(mapped[2]["result"]["content"][0]["text"], "E: https://e.org/");
+    }
+
+    #[test]
+    fn failed_call_of_an_unknown_server_tool_completes() {
+        let call = json!({"type": "mcp_tool_use", "id": "s", "name": "find", "server_name": "docs", "input": {"a": 1}});
+        let error = json!({"type": "x_error", "error_code": "unavailable"});
+        let result = json!({"type": "mcp_tool_result", "tool_use_id": "s", "content": error});
+        let mapped = mapped(&mut Mapper::default(), &[whole(&call), whole(&result)]);
+        assert_eq!(mapped[0]["displayName"], "docs: find");
+        assert_eq!(mapped[2]["result"]["error"], json!({"code": "failed", "message": "unavailable"}));
+    }
+}

@@ -247,6 +247,7 @@ fn reduced(value: &Value) -> Value {
 /// Removes the markup of the runtime's own errors and notes, and reminders after the text.
 fn without_markup(text: &str) -> String {
     let mut text = text.trim_end();
+    text = text.strip_suffix("[Request interrupted by user for tool use]").unwrap_or(text).trim_end();
     // Only at the end: a file may contain the same words.
     while let Some(rest) = text.strip_suffix("</system-reminder>")
         && let Some((before, _)) = rest.rsplit_once("<system-reminder>")

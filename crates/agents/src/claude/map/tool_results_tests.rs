@@ -74,6 +74,7 @@ fn markup_for_the_model_is_removed() {
     assert_eq!(text_of("<tool_use_error>No such tool</tool_use_error>"), "No such tool");
     assert_eq!(text_of("<persisted-output>\nOutput too large\n</persisted-output>"), "Output too large");
     assert_eq!(text_of(reminder), "");
+    assert_eq!(text_of("Exit code 137\n[Request interrupted by user for tool use]"), "Exit code 137");
 }
 
 #[test]

@@ -122,7 +122,8 @@ impl ToolCalls {
     /// Completes a call's input. The complete input replaces the streamed one.
     pub(super) fn ready(&mut self, id: &str, input: Option<&RawValue>) -> Vec<StateAction> {
         let Some(call) = self.open.get_mut(id).filter(|call| !call.ready) else { return Vec::new() };
-        if let Some(input) = input {
+        // The runtime repeats the input of a server tool only in part.
+        if let Some(input) = input.filter(|input| call.input.is_empty() || input.get() != "{}") {
             input.get().clone_into(&mut call.input);
         }
         let mut actions = Vec::new();

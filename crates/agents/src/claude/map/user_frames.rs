@@ -95,7 +95,9 @@ impl Mapper {
             });
             found.extend(events(actions));
             found.extend(list.map(|list| AgentEvent::TodoChanged { list }));
+            self.notices.activity.tool = None;
         }
+        found.extend(events(self.notices.activity.changed()));
         found
     }
 
