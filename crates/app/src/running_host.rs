@@ -96,7 +96,8 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
         storage: Arc::clone(&store) as Arc<dyn Storage>,
         permissions: PermissionConfig {
             administrator: settings.administrator_rules,
-            guarded_paths: vec![settings.directories.data().to_owned()],
+            guarded_paths: vec![real_path(settings.directories.data())],
+            unguarded_paths: vec![real_path(&workspace)],
             home: home(),
         },
     })
@@ -136,6 +137,11 @@ fn bypass_refusal() -> Option<String> {
 /// The user's home directory.
 fn home() -> Option<PathBuf> {
     std::env::home_dir().filter(|home| !home.as_os_str().is_empty())
+}
+
+/// The path with links resolved, if it exists.
+fn real_path(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// Opens the storage on a blocking thread. Problems with the storage are logged by then.

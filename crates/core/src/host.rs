@@ -67,6 +67,8 @@ pub struct PermissionConfig {
     pub administrator: AdministratorRules,
     /// Directories and files of the host, with links resolved. No agent may write to them.
     pub guarded_paths: Vec<PathBuf>,
+    /// Directories inside of the guarded ones in which sessions work.
+    pub unguarded_paths: Vec<PathBuf>,
     /// The user's home directory.
     pub home: Option<PathBuf>,
 }

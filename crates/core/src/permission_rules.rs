@@ -26,8 +26,9 @@ const CLIENT_KEYS: [&str; 5] = [
 /// Paths and rules that the policy uses in every session.
 pub(crate) struct PermissionRules {
     storage: Arc<dyn Storage>,
-    /// Paths that no agent may write to.
+    /// Paths that no agent may write to, except for those in `unguarded`.
     guarded: Vec<PathBuf>,
+    unguarded: Vec<PathBuf>,
     /// The user's home directory.
     home: Option<PathBuf>,
     administrator: RuleSet,
@@ -76,7 +77,8 @@ impl std::fmt::Debug for PermissionRules {
 
 impl PermissionRules {
     pub(crate) fn new(storage: Arc<dyn Storage>, stored: Vec<StoredRule>, config: PermissionConfig) -> Self {
-        let PermissionConfig { administrator, guarded_paths: guarded, home } = config;
+        let PermissionConfig { administrator, guarded_paths: guarded, unguarded_paths: unguarded, home } =
+            config;
         let AdministratorRules { allow, ask, deny } = &administrator;
         let administrator = compile(RuleScope::Administrator, None, allow, ask, deny);
         let state = RulesState {
@@ -85,12 +87,17 @@ impl PermissionRules {
             client_values: JsonObject::new(),
             client: Arc::new(RuleSet::of_client(&JsonObject::new())),
         };
-        Self { storage, guarded, home, administrator, state: Mutex::new(state) }
+        Self { storage, guarded, unguarded, home, administrator, state: Mutex::new(state) }
     }
 
     /// Paths that no agent may write to.
     pub(crate) fn guarded(&self) -> &[PathBuf] {
         &self.guarded
+    }
+
+    /// Directories inside of the guarded ones in which sessions work.
+    pub(crate) fn unguarded(&self) -> &[PathBuf] {
+        &self.unguarded
     }
 
     /// The user's home directory.

@@ -6,11 +6,17 @@
 //! Invariant: input that the policy does not understand is never allowed by a rule.
 
 mod client_rules;
+mod command_pattern;
 mod decide;
+mod decide_shell;
 mod decision;
+mod path_pattern;
+mod path_subject;
+mod protected;
 mod rule;
 mod rule_set;
 mod shell;
+mod suggest;
 
 use std::path::{Path, PathBuf};
 

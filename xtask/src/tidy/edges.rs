@@ -63,13 +63,14 @@ const TESTKIT: &str = "innkeeper-testkit";
 
 /// The crate that does no I/O; its dependencies are listed completely.
 const CORE: &str = "innkeeper-core";
-const CORE_MAY_USE: [&str; 16] = [
+const CORE_MAY_USE: [&str; 19] = [
     "ahp",
     "ahp-types",
     "base64",
     "bytes",
     "jiff",
     "memchr",
+    "regex",
     "secrecy",
     "serde",
     "serde_json",
@@ -78,6 +79,8 @@ const CORE_MAY_USE: [&str; 16] = [
     "tokio",
     "tokio-util",
     "tracing",
+    "tree-sitter",
+    "tree-sitter-bash",
     "url",
     "uuid",
 ];

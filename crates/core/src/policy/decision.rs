@@ -14,6 +14,8 @@ pub struct PolicyContext<'a> {
     pub mode: PermissionMode,
     /// Directories and files of the host, with links resolved. Writes to them are always denied.
     pub guarded: &'a [PathBuf],
+    /// Directories inside of the guarded ones in which sessions work.
+    pub unguarded: &'a [PathBuf],
     /// The user's home directory.
     pub home: Option<&'a Path>,
 }

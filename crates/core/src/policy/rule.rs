@@ -86,9 +86,10 @@ impl FromStr for PermissionRule {
 
 /// Checks the name of a tool. Only a name of an MCP tool may end with a star.
 fn check_tool(tool: &str) -> Result<(), RuleProblem> {
-    let name = if tool.starts_with("mcp__") { tool.strip_suffix("__*").unwrap_or(tool) } else { tool };
+    let has_tool_part = tool.strip_prefix("mcp__").is_some_and(|name| name.contains("__"));
+    let name = if has_tool_part { tool.strip_suffix('*').unwrap_or(tool) } else { tool };
     let is_letter = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | ':' | '/');
-    if name.is_empty() || name == "mcp__" || !name.chars().all(is_letter) {
+    if name.is_empty() || name == "mcp__" || name.starts_with("mcp____") || !name.chars().all(is_letter) {
         return Err(RuleProblem::Tool(tool.to_owned()));
     }
     Ok(())
@@ -116,12 +117,10 @@ pub enum RuleProblem {
     EmptySpecifier,
     #[error("{0:?} is not the name of a tool; expected a name such as Bash, Edit or mcp__server__tool")]
     Tool(String),
-    #[error("a rule for this tool cannot have a specifier; write mcp__server__tool for one tool")]
+    #[error("a rule for this tool cannot have a specifier; write only the tool's name")]
     UnexpectedSpecifier,
     #[error("expected WebFetch(domain:example.com)")]
     Domain,
-    #[error("the pattern is relative, and the rules of this scope do not belong to a directory")]
-    NoBase,
     #[error("invalid pattern: {0}")]
     Pattern(String),
 }

@@ -94,6 +94,7 @@ impl PolicyInputs {
             roots: &query.roots,
             mode: self.mode,
             guarded: self.host.guarded(),
+            unguarded: self.host.unguarded(),
             home: self.host.home(),
         };
         policy::decide(&query.request, &context)

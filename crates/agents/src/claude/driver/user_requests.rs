@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::super::elicitation::{self, PendingElicitation};
-use super::super::map::{Denial, Mapper};
+use super::super::map::Mapper;
 use super::super::plan_review::{self, EXIT_PLAN_MODE, PlanSource};
 use super::super::rule_suggestions::{self, RuleSuggestions};
 use super::super::user_questions::{ASK_USER_QUESTION, UserQuestions};
@@ -168,7 +168,7 @@ impl ClaudeDriver {
             return Ok(());
         };
         if matches!(verdict, PermissionVerdict::Denied { .. }) {
-            self.mapper.denied(tool_call, Denial::User);
+            self.mapper.denied(tool_call);
         }
         let answer = match (&waiting.kind, verdict) {
             (WaitingKind::Permission { ask, .. }, PermissionVerdict::Denied { reason }) => {
@@ -193,7 +193,7 @@ impl ClaudeDriver {
             |kind: &WaitingKind| matches!(kind, WaitingKind::Permission { .. } | WaitingKind::Plan { .. });
         let Some(waiting) = self.take_waiting(tool_call, asked) else { return Ok(()) };
         if approval == Approval::Denied {
-            self.mapper.denied(tool_call, Denial::User);
+            self.mapper.denied(tool_call);
         }
         let answer = match &waiting.kind {
             WaitingKind::Permission { ask, .. } => {
@@ -246,7 +246,7 @@ impl ClaudeDriver {
         self.waiting_requests = kept;
         for WaitingRequest { id, kind, .. } in Vec::from_iter::<Vec<WaitingRequest>>(denied) {
             if let Some(tool_call) = kind.tool_call() {
-                self.mapper.denied(tool_call, Denial::User);
+                self.mapper.denied(tool_call);
             }
             let answer = match &kind {
                 WaitingKind::BeforeUse { .. } => hook_decision("deny", STOPPED),

@@ -43,7 +43,6 @@ use todo::TodoTracker;
 use tools::ToolCalls;
 
 pub(super) use description::CallDescription;
-pub(super) use tools::Denial;
 
 /// The model of messages that the runtime generated.
 const SYNTHETIC: &str = "<synthetic>";
@@ -152,9 +151,10 @@ impl Mapper {
         description::describe(name, input)
     }
 
-    /// Records a denial. The call's result says so, or is not reported if the user denied it.
-    pub(super) fn denied(&mut self, tool_call: &str, by: Denial) {
-        self.tools.denied(tool_call, by);
+    /// Records that a user or the policy denied a call. Clients show it as cancelled, so its
+    /// result is not reported.
+    pub(super) fn denied(&mut self, tool_call: &str) {
+        self.tools.denied(tool_call);
     }
 
     /// Outcome of a turn that ended with this result.

@@ -160,7 +160,7 @@ impl RecordedPlay {
         let Some(turn_id) = self.chat.active_turn.as_ref().map(|turn| turn.id.clone()) else { return };
         let approved = response["response"]["behavior"] == "allow";
         if !approved {
-            self.mapper.denied(&tool_call_id, Denial::User);
+            self.mapper.denied(&tool_call_id);
         }
         let confirmed = StateAction::ChatToolCallConfirmed(ChatToolCallConfirmedAction {
             turn_id,

@@ -21,19 +21,6 @@ use super::description::{self, CallWords, shown_input};
 use super::edits::{EditProgress, is_edit};
 use super::tool_results::{ShownResult, shown};
 
-/// Who denied a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::claude) enum Denial {
-    /// The user. Clients have cancelled the call.
-    User,
-    /// The host's policy.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the driver does not ask for permissions yet"))]
-    Policy {
-        /// The layer or rule that denied it.
-        reason: String,
-    },
-}
-
 /// Why a call did not run, as the runtime reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NotRun {
@@ -62,7 +49,8 @@ struct OpenToolCall {
     edit: Option<EditProgress>,
     /// Whether clients know the complete input, or the driver reports it.
     ready: bool,
-    denial: Option<Denial>,
+    /// Whether the host has denied the call, which clients show as cancelled.
+    is_denied: bool,
 }
 
 /// A complete call.
@@ -93,7 +81,7 @@ impl ToolCalls {
             input: String::new(),
             edit: is_edit(name).then(EditProgress::default),
             ready: false,
-            denial: None,
+            is_denied: false,
         };
         self.open.insert(id.to_owned(), call);
         Some(StateAction::ChatToolCallStart(ChatToolCallStartAction {
@@ -151,10 +139,10 @@ impl ToolCalls {
         start
     }
 
-    /// Records a denial.
-    pub(super) fn denied(&mut self, id: &str, by: Denial) {
+    /// Records that clients show a call as denied.
+    pub(super) fn denied(&mut self, id: &str) {
         if let Some(call) = self.open.get_mut(id) {
-            call.denial = Some(by);
+            call.is_denied = true;
         }
     }
 
@@ -189,29 +177,26 @@ impl ToolCalls {
         let mut actions = self.ready(id, None);
         let Some(call) = self.open.remove(id) else { return Vec::new() };
         self.complete.insert(id.to_owned());
-        if call.denial == Some(Denial::User) {
+        if call.is_denied {
             return Vec::new();
         }
         let shown = shown(&call.name);
         let input = call.input();
         let words = CallWords::of(&call.name, &input);
-        let result = match (&call.denial, not_run, success) {
-            (Some(Denial::Policy { reason }), _, false) => {
-                failure(shown, words.denied(reason), "denied", reason)
-            }
-            (_, Some(NotRun::Denied(by)), false) => {
+        let result = match (not_run, success) {
+            (Some(NotRun::Denied(by)), false) => {
                 let text = shown.text.clone();
                 failure(shown, words.denied(by), "denied", &text)
             }
-            (_, Some(NotRun::Stopped), false) => {
+            (Some(NotRun::Stopped), false) => {
                 let none = ShownResult::default();
                 failure(none, words.stopped(), "cancelled", "The call was stopped.")
             }
-            (_, _, false) => {
+            (None, false) => {
                 let text = shown.text.clone();
                 failure(shown, words.failed(), "failed", &text)
             }
-            (_, _, true) => ToolCallResult {
+            (_, true) => ToolCallResult {
                 success,
                 past_tense_message: if shown.in_background {
                     words.in_background()

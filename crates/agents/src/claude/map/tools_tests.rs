@@ -215,18 +215,17 @@ fn asked_call_is_reported_as_ready_by_the_driver_only() {
 fn denied_calls_are_known_by_id() {
     let write = || ready_call("Write", r#"{"file_path":"/src/main.rs"}"#).0;
     let mut calls = write();
-    calls.denied("call", Denial::User);
+    calls.denied("call");
     assert!(calls.complete(&result(true), None, None, |_| None).is_empty(), "clients cancelled the call");
     assert!(calls.complete(&result(true), None, None, |_| None).is_empty());
 
     let mut calls = write();
-    calls.denied("other", Denial::User);
-    calls.denied("call", Denial::Policy { reason: "rule Write(src/**)".to_owned() });
-    let policy = completed(&mut calls, true, Some(NotRun::Denied("by the user")));
-    let message = "Denied: write [main.rs](file:///src/main.rs) (rule Write\\(src/\\*\\*\\))";
-    assert_eq!(plain(&policy.past_tense_message), message);
-    assert_eq!(policy.error, Some(json!({"code": "denied", "message": "rule Write(src/**)"})));
-    assert!(!policy.success);
+    calls.denied("other");
+    let runtime = completed(&mut calls, true, Some(NotRun::Denied("by a hook")));
+    let message = "Denied: write [main.rs](file:///src/main.rs) (by a hook)";
+    assert_eq!(plain(&runtime.past_tense_message), message);
+    assert_eq!(runtime.error, Some(json!({"code": "denied", "message": "done"})));
+    assert!(!runtime.success);
 
     let stopped = completed(&mut write(), true, Some(NotRun::Stopped));
     assert_eq!(plain(&stopped.past_tense_message), "Stopped: write [main.rs](file:///src/main.rs)");
