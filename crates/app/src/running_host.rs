@@ -17,7 +17,7 @@ use innkeeper_core::{AdministratorRules, Host, HostConfig, PermissionConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig, ServerOptions};
 use innkeeper_store::{Store, StoreConfig};
-use innkeeper_workspace::{FilesConfig, LocalFiles, LocalPaths};
+use innkeeper_workspace::{FilesConfig, LocalFiles, LocalPathResolver};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -85,7 +85,7 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
             scratch_dir: settings.directories.scratch(),
             registry_dir: settings.directories.started(),
             trust: Arc::new(TrustFile::new(settings.directories.trust(), &settings.trusted)),
-            paths: Arc::new(LocalPaths::new(home())),
+            paths: Arc::new(LocalPathResolver::new(home())),
             bypass_refusal: bypass_refusal(),
         },
         drivers.clone(),

@@ -27,7 +27,7 @@ mod write;
 
 pub use address::{path_of, uri_of};
 pub use files::{FilesConfig, LocalFiles};
-pub use path_resolver::LocalPaths;
+pub use path_resolver::LocalPathResolver;
 pub use roots::SessionDirectories;
 
 #[cfg(test)]

@@ -41,7 +41,8 @@ fn writes_follow_the_mode() {
     ] {
         let decision = Fixture::new().mode(mode).write("src/a.rs");
         assert_eq!((decision.verdict, decision.layer), (expected, layer), "{mode:?}");
-        assert!(!decision.overrides_agent);
+        // Some agents do not ask in plan mode.
+        assert_eq!(decision.overrides_agent, mode == PermissionMode::Plan, "{mode:?}");
         assert_eq!(PermissionMode::parse(mode.name()), Some(mode));
     }
     assert_eq!(PermissionMode::parse("dontAsk"), None);
@@ -52,6 +53,25 @@ fn writes_follow_the_mode() {
         Fixture::new().write("app/[id]/a").would_allow,
         ["Edit(/app/\\[id\\]/**)", "Edit(/app/\\[id\\]/a)"]
     );
+}
+
+#[test]
+fn plan_mode_asks_before_everything_that_may_change_something() {
+    let planning = Fixture::new().mode(PermissionMode::Plan);
+    for (command, asks) in [
+        ("ls -la && git status", false),
+        ("cat src/a.rs | grep -n main", false),
+        ("git log --oneline", false),
+        ("touch a.rs", true),
+        ("echo x > a.rs", true),
+        ("git commit -m x", true),
+        ("git -c core.pager=x log", true),
+        ("git log --output=a", true),
+        ("cat $(rm a)", true),
+    ] {
+        let decision = planning.shell(command);
+        assert_eq!(decision.overrides_agent, asks, "{command}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ahp_types::state::ChatState;
+use ahp_types::state::{ChatState, ResponsePart, ToolCallState};
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, Approval, PermissionQuery, PermissionQuestion, PermissionStage,
     PermissionVerdict, ToolAnswer,
@@ -12,16 +12,18 @@ use innkeeper_core::agent::{
 use innkeeper_core::audit::input_digest;
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::policy::{PermissionRequest, ResolvedPath, ShellAccess, ShellLine, ToolAccess};
-use innkeeper_core_fakes::Player;
+use innkeeper_core_fakes::{MemoryStorage, Player};
+use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, cancelled, started};
+use crate::stage_host::StageOptions;
 
 /// How often two clients answer the same request.
 const ROUNDS: usize = 1_000;
 
 /// Calls in one turn of this test. A long turn would make every step slower.
-const CALLS_IN_TURN: usize = 50;
+const CALLS_IN_TURN: usize = 20;
 
 fn resolved(path: &str) -> ResolvedPath {
     let path = PathBuf::from(path);
@@ -78,6 +80,15 @@ fn has_status(id: &'static str, status: &'static str) -> impl Fn(&ChatState) -> 
     move |chat| call(&json!(chat), id)["status"] == status
 }
 
+/// Whether the latest call of the running turn waits for confirmation.
+fn last_call_waits(chat: &ChatState) -> bool {
+    let last = chat.active_turn.as_ref().and_then(|turn| turn.response_parts.last());
+    matches!(
+        last,
+        Some(ResponsePart::ToolCall(part)) if matches!(part.tool_call, ToolCallState::PendingConfirmation(_))
+    )
+}
+
 fn answer(call: &str, option: &str) -> Value {
     let approved = option != "deny";
     let mut action = json!({
@@ -114,14 +125,29 @@ fn config(values: Value) -> Value {
     json!({"type": "session/configChanged", "config": values})
 }
 
-async fn audit(scene: &mut Scene) -> Vec<Value> {
-    let page = scene.wire.ask("innkeeper/audit", json!({})).await;
-    page["records"].as_array().unwrap().clone()
+/// A session with a running turn and storage, which keeps audit records.
+async fn audited_turn() -> (Scene, Player) {
+    let storage = Arc::new(MemoryStorage::new());
+    let mut scene = Scene::of(StageOptions { storage, ..StageOptions::default() }).await;
+    let player = scene.begin("t1").await;
+    (scene, player)
+}
+
+/// The first audit records, newest first, once there are as many.
+async fn audit(scene: &mut Scene, count: usize) -> Vec<Value> {
+    loop {
+        let page = scene.wire.ask("innkeeper/audit", json!({})).await;
+        let records = page["records"].as_array().unwrap().clone();
+        if records.len() >= count {
+            return records;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
 async fn answer_for_the_session_becomes_a_rule_and_allows_the_next_call() {
-    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    let (mut scene, mut player) = audited_turn().await;
     request(&player, shell("k1", PermissionStage::Required, "npm test")).await;
     scene.until("the question", has_status("k1", "pending-confirmation")).await;
     let chat = json!(scene.alice.chat(&scene.chat).unwrap());
@@ -145,7 +171,7 @@ async fn answer_for_the_session_becomes_a_rule_and_allows_the_next_call() {
     request(&player, shell("k2", PermissionStage::Required, "npm test -- --watch")).await;
     assert_eq!(verdict(&mut player).await, PermissionVerdict::Allowed);
     scene.until("the call runs", has_status("k2", "running")).await;
-    let records = audit(&mut scene).await;
+    let records = audit(&mut scene, 3).await;
     let summary: Vec<_> = records
         .iter()
         .map(|record| (record["toolCall"].as_str(), record["decision"].as_str(), record["layer"].as_str()))
@@ -229,7 +255,7 @@ async fn change_of_the_mode_answers_open_requests() {
 
 #[tokio::test]
 async fn requests_of_a_cancelled_turn_are_removed_and_later_ones_denied() {
-    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    let (mut scene, mut player) = audited_turn().await;
     request(&player, write("k1", "/w/a.txt")).await;
     scene.until("the question", has_status("k1", "pending-confirmation")).await;
     scene.chat_accepts(cancelled("t1")).await;
@@ -237,7 +263,7 @@ async fn requests_of_a_cancelled_turn_are_removed_and_later_ones_denied() {
     assert_eq!(scene.alice.session(&scene.session).unwrap().input_needed.as_deref().unwrap_or_default(), []);
     player.send(AgentEvent::PermissionRequested(Box::new(write("k2", "/w/b.txt")))).await.unwrap();
     assert!(matches!(verdict(&mut player).await, PermissionVerdict::Denied { .. }));
-    let records = audit(&mut scene).await;
+    let records = audit(&mut scene, 3).await;
     let ended: Vec<_> = records.iter().filter(|record| record["layer"] == "turn-ended").collect();
     assert_eq!(ended.len(), 2, "{records:?}");
 }
@@ -278,9 +304,7 @@ async fn two_clients_that_answer_at_once_cause_one_decision() {
             answer["turnId"] = json!(turn);
             answer
         };
-        let waits = |observer: &innkeeper_testkit::Observer| {
-            observer.chat(&chat).is_ok_and(|chat| call(&json!(chat), &id)["status"] == "pending-confirmation")
-        };
+        let waits = |observer: &Observer| observer.chat(&chat).is_ok_and(|chat| last_call_waits(chat));
         scene.alice.until("the question", waits).await.unwrap();
         let (one, other) = tokio::join!(
             scene.alice.dispatch(&chat, in_turn(answer(&id, "allow-once"))),
@@ -292,7 +316,7 @@ async fn two_clients_that_answer_at_once_cause_one_decision() {
         assert_eq!(tool_call, id);
         let ToolAnswer::Confirmed { approval, .. } = given else { panic!("not a confirmation") };
         let (one, other) = (one.unwrap(), other.unwrap());
-        let is_answered = |observer: &innkeeper_testkit::Observer, name: &str, seq| {
+        let is_answered = |observer: &Observer, name: &str, seq| {
             let answers = observer.answers(name, seq);
             answers.first().map(|answer| answer.rejection_reason.is_none())
         };

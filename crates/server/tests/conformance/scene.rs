@@ -51,9 +51,12 @@ impl Scene {
 
     /// Creates a session without turns, for an agent with these traits.
     pub(crate) async fn with(traits: StageTraits) -> Self {
-        let host = StageHost::start(StageOptions { stage: Stage::new(traits), ..StageOptions::default() })
-            .await
-            .unwrap();
+        Self::of(StageOptions { stage: Stage::new(traits), ..StageOptions::default() }).await
+    }
+
+    /// Creates a session without turns in a host with these options.
+    pub(crate) async fn of(options: StageOptions) -> Self {
+        let host = StageHost::start(options).await.unwrap();
         let mut alice = host.observer("alice").await.unwrap();
         let mut bob = host.observer_of("bob", &["0.9.0"]).await.unwrap();
         let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
