@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ahp_types::state::{ChatState, ResponsePart, ToolCallState};
+use ahp_types::state::ChatState;
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, Approval, PermissionQuery, PermissionQuestion, PermissionStage,
     PermissionVerdict, ToolAnswer,
@@ -13,11 +13,11 @@ use innkeeper_core::audit::input_digest;
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::policy::{PermissionRequest, ResolvedPath, ShellAccess, ShellLine, ToolAccess};
 use innkeeper_core_fakes::{MemoryStorage, Player};
-use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, cancelled, started};
 use crate::stage_host::StageOptions;
+use crate::wire::Wire;
 
 /// How often two clients answer the same request.
 const ROUNDS: usize = 1_000;
@@ -78,15 +78,6 @@ fn call<'a>(chat: &'a Value, id: &str) -> &'a Value {
 
 fn has_status(id: &'static str, status: &'static str) -> impl Fn(&ChatState) -> bool {
     move |chat| call(&json!(chat), id)["status"] == status
-}
-
-/// Whether the latest call of the running turn waits for confirmation.
-fn last_call_waits(chat: &ChatState) -> bool {
-    let last = chat.active_turn.as_ref().and_then(|turn| turn.response_parts.last());
-    matches!(
-        last,
-        Some(ResponsePart::ToolCall(part)) if matches!(part.tool_call, ToolCallState::PendingConfirmation(_))
-    )
 }
 
 fn answer(call: &str, option: &str) -> Value {
@@ -294,48 +285,50 @@ async fn invalid_rules_are_rejected() {
 async fn two_clients_that_answer_at_once_cause_one_decision() {
     let mut scene = Scene::new().await;
     let mut player = scene.begin("t0").await;
-    let chat = scene.chat.clone();
+    // The other clients of the scene record all messages, which would make every round slower.
+    let Scene { host, chat, .. } = scene;
+    let mut one = Wire::open(&host, "one", &["1.0.0"]).await;
+    let mut other = Wire::open(&host, "other", &["1.0.0"]).await;
+    one.snapshot(&chat).await;
+    other.snapshot(&chat).await;
     let mut turn = "t0".to_owned();
     for round in 0..ROUNDS {
         let id = format!("k{round}");
         let asked = PermissionQuery { turn: Some(TurnId::new(&turn)), ..write(&id, "/w/a.txt") };
         request(&player, asked).await;
+        let is_asked = |message: &Value| {
+            let action = &message["params"]["action"];
+            action["type"] == "chat/toolCallReady" && action["toolCallId"] == id
+        };
+        one.until(is_asked).await;
+        other.until(is_asked).await;
         let in_turn = |mut answer: Value| {
             answer["turnId"] = json!(turn);
             answer
         };
-        let waits = |observer: &Observer| observer.chat(&chat).is_ok_and(|chat| last_call_waits(chat));
-        scene.alice.until("the question", waits).await.unwrap();
-        let (one, other) = tokio::join!(
-            scene.alice.dispatch(&chat, in_turn(answer(&id, "allow-once"))),
-            scene.bob.dispatch(&chat, in_turn(answer(&id, "deny"))),
+        let (allowed, denied) = tokio::join!(
+            one.dispatch(&chat, in_turn(answer(&id, "allow-once"))),
+            other.dispatch(&chat, in_turn(answer(&id, "deny"))),
         );
         let AgentCommand::ToolAnswer { tool_call, answer: given, .. } = decision(&mut player).await else {
             panic!("not an answer")
         };
         assert_eq!(tool_call, id);
         let ToolAnswer::Confirmed { approval, .. } = given else { panic!("not a confirmation") };
-        let (one, other) = (one.unwrap(), other.unwrap());
-        let is_answered = |observer: &Observer, name: &str, seq| {
-            let answers = observer.answers(name, seq);
-            answers.first().map(|answer| answer.rejection_reason.is_none())
-        };
-        scene.alice.until("the answer", |alice| is_answered(alice, "alice", one).is_some()).await.unwrap();
-        scene.bob.until("the answer", |bob| is_answered(bob, "bob", other).is_some()).await.unwrap();
-        let accepted = (
-            is_answered(&scene.alice, "alice", one) == Some(true),
-            is_answered(&scene.bob, "bob", other) == Some(true),
-        );
+        let accepted = |envelope: &Value| envelope.get("rejectionReason").is_none();
+        let accepted = (accepted(&one.envelope(allowed).await), accepted(&other.envelope(denied).await));
         let expected = (approval == Approval::Approved, approval == Approval::Denied);
         assert_eq!(accepted, expected, "round {round}");
         player.ran(&turn, &id, json!({})).await.unwrap();
         if round % CALLS_IN_TURN == CALLS_IN_TURN - 1 {
             player.complete(&turn).await.unwrap();
-            scene.until_over(&turn).await;
+            one.until(|message| message["params"]["action"]["type"] == "chat/turnComplete").await;
             turn = format!("t{}", round + 1);
-            scene.chat_accepts(started(&turn)).await;
+            one.dispatch(&chat, started(&turn)).await;
             player.prompt().await.unwrap();
         }
+        one.log.clear();
+        other.log.clear();
     }
     assert_eq!(player.waiting_command(), None, "the agent received a second answer");
 }
