@@ -7,6 +7,7 @@
 mod line_decoder;
 mod model_id;
 mod rpc;
+mod shell_policy;
 mod sse_scanner;
 mod stream_validator;
 
@@ -25,5 +26,11 @@ pub(crate) struct FuzzTarget {
 }
 
 /// All targets.
-pub(crate) const TARGETS: &[FuzzTarget] =
-    &[sse_scanner::TARGET, stream_validator::TARGET, model_id::TARGET, line_decoder::TARGET, rpc::TARGET];
+pub(crate) const TARGETS: &[FuzzTarget] = &[
+    sse_scanner::TARGET,
+    stream_validator::TARGET,
+    model_id::TARGET,
+    line_decoder::TARGET,
+    rpc::TARGET,
+    shell_policy::TARGET,
+];

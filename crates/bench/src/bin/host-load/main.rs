@@ -1,4 +1,4 @@
-//! Host benchmark: the cost of a commit, the delay of many clients, the time to open a
+//! Host benchmark: the cost of a commit and of a permission decision, the delay of many clients, the time to open a
 //! long chat, the resources of an idle host, and the time the host adds to a turn.
 //!
 //! It starts its hosts on 127.0.0.1 and stops them. `scripts/bench` and `scripts/soak`
@@ -12,6 +12,7 @@ mod crowd;
 mod fill;
 mod idle;
 mod open;
+mod policy;
 mod pressure;
 mod process;
 mod report;
@@ -179,6 +180,7 @@ async fn serve(data: PathBuf) -> Result<ExitCode> {
 async fn bench(options: &BenchOptions) -> Result<ExitCode> {
     let mut report = LoadReport::default();
     commit::measure(options.quick, &mut report)?;
+    policy::measure(options.quick, &mut report)?;
     crowd::measure(options.quick, &mut report).await?;
     open::measure(options.quick, &mut report).await?;
     idle::measure(&options.innkeeper, options.quick, &mut report).await?;
