@@ -44,6 +44,16 @@ impl AskingSession {
         self.client.say(&self.chat, turn, &format!("#demo\n{}", steps.join("\n"))).await.map(drop)
     }
 
+    /// Sends a message for another model than the default one.
+    pub(crate) async fn say_to(&self, model: &str, turn: &str, steps: &[String]) -> Result<()> {
+        let text = format!("#demo\n{}", steps.join("\n"));
+        let started = json!({
+            "type": "chat/turnStarted", "turnId": turn, "startedAt": "2025-11-15T09:00:05.000Z",
+            "message": {"text": text, "origin": {"kind": "user"}, "model": {"id": model}},
+        });
+        self.client.dispatch(&self.chat, started).await.map(drop)
+    }
+
     /// Waits until the user is asked about a tool call. Returns the call.
     pub(crate) async fn permission(&mut self, turn: &str) -> Result<Value> {
         let needed = needed(&mut self.client, &self.session, &self.chat, turn, "toolConfirmation").await?;
@@ -86,6 +96,16 @@ impl AskingSession {
         let seq = self.client.dispatch(&self.chat, completion(request, response, answers)).await?;
         self.until_accepted(seq).await?;
         self.until_closed(&request["id"]).await
+    }
+
+    /// Cancels a turn and waits until nothing is asked any longer.
+    pub(crate) async fn cancel(&mut self, turn: &str) -> Result<()> {
+        let cancelled = json!({"type": "chat/turnCancelled", "turnId": turn, "duration": 10});
+        let seq = self.client.dispatch(&self.chat, cancelled).await?;
+        self.until_accepted(seq).await?;
+        let session = &self.session;
+        let none = |client: &Observer| open_requests(client, session).is_empty();
+        self.client.until("the removal of the requests of a cancelled turn", none).await
     }
 
     /// Changes the session's configuration and waits until the host has accepted the change.

@@ -1,8 +1,9 @@
-// An MCP server for tests: its tool asks the user with the parameters of the call and returns the response.
+// An MCP server for tests: its tool asks the user with the parameters that the call contains as JSON text, and
+// returns the response.
 import { createInterface } from "node:readline";
 
 const send = (message) => process.stdout.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
-const tool = { name: "ask", description: "Asks the user", inputSchema: { type: "object" } };
+const tool = { name: "ask", description: "Asks the user", inputSchema: { type: "object", properties: { parameters: { type: "string" } } } };
 const calls = new Map();
 
 createInterface({ input: process.stdin }).on("line", (line) => {
@@ -14,7 +15,7 @@ createInterface({ input: process.stdin }).on("line", (line) => {
     send({ id, result: { tools: [tool] } });
   } else if (method === "tools/call") {
     calls.set(`question-${id}`, id);
-    send({ id: `question-${id}`, method: "elicitation/create", params: params.arguments });
+    send({ id: `question-${id}`, method: "elicitation/create", params: JSON.parse(params.arguments.parameters) });
   } else if (method === undefined && calls.has(id)) {
     send({ id: calls.get(id), result: { content: [{ type: "text", text: JSON.stringify(result ?? error) }] } });
     calls.delete(id);

@@ -36,69 +36,66 @@ fn result_in(echo: &str) -> &str {
 }
 
 #[tokio::test]
-async fn single_choice_question_is_answered_and_empty_answer_is_rejected() -> Result<()> {
+async fn choices_and_free_text_reach_the_model_and_empty_answer_is_rejected() -> Result<()> {
     for claude in runtimes()? {
         let mut asking = AskingSession::start(options(claude), json!({})).await?;
-        let mut second = asking.second_client().await?;
-        asking.say("turn-1", &[ask(&[question("Which colour?", false, &["Red", "Blue"])]), echo()]).await?;
-        let request = asking.question("turn-1").await?;
-        let shown = &request["questions"][0];
-        assert_eq!((&shown["kind"], &shown["message"]), (&json!("single-select"), &json!("Which colour?")));
-        assert_eq!(shown["required"], true, "{request:#}");
-        assert_eq!(shown["options"][1]["description"], "About Blue");
-        needed(&mut second, &asking.session, &asking.chat, "turn-1", "chatInput").await?;
-
-        let empty = completion(&request, "accept", json!({}));
-        let empty = asking.client.dispatch(&asking.chat, empty).await?;
-        assert!(asking.response(empty).await?.is_some(), "an accepted request has no answer");
-        let answers = json!({id(&request, 0): submitted("selected", json!("Blue"), &[])});
-        asking.answer(&request, "accept", answers).await?;
-        asking.finish("turn-1").await?;
-        let said = asking.text("turn-1")?;
-        let result = result_in(&said);
-        assert!(result.contains("Blue") && !result.contains("Red"), "{result}");
-        second.until_turn_over(&asking.chat, "turn-1").await?;
-        assert!(second.session(&asking.session)?.input_needed.is_none());
+        single_choice(&mut asking).await?;
+        multiple_choice(&mut asking).await?;
+        free_text(&mut asking).await?;
         asking.agrees_with_a_fresh_client().await?;
     }
     Ok(())
 }
 
-#[tokio::test]
-async fn multiple_choice_question_is_answered_with_several_options_and_free_text() -> Result<()> {
-    for claude in runtimes()? {
-        let mut asking = AskingSession::start(options(claude), json!({})).await?;
-        let fruit = question("Which fruit?", true, &["Apple", "Pear", "Plum"]);
-        asking.say("turn-1", &[ask(&[fruit]), echo()]).await?;
-        let request = asking.question("turn-1").await?;
-        assert_eq!(request["questions"][0]["kind"], "multi-select", "{request:#}");
-        let chosen = submitted("selected-many", json!(["Apple", "Plum"]), &["a quince"]);
-        asking.answer(&request, "accept", json!({id(&request, 0): chosen})).await?;
-        asking.finish("turn-1").await?;
-        let said = asking.text("turn-1")?;
-        let result = result_in(&said);
-        assert!(["Apple", "Plum", "a quince"].iter().all(|wanted| result.contains(wanted)), "{result}");
-        assert!(!result.contains("Pear"), "{result}");
-        asking.agrees_with_a_fresh_client().await?;
-    }
+async fn single_choice(asking: &mut AskingSession) -> Result<()> {
+    let mut second = asking.second_client().await?;
+    asking.say("turn-1", &[ask(&[question("Which colour?", false, &["Red", "Blue"])]), echo()]).await?;
+    let request = asking.question("turn-1").await?;
+    let shown = &request["questions"][0];
+    assert_eq!((&shown["kind"], &shown["message"]), (&json!("single-select"), &json!("Which colour?")));
+    assert_eq!(shown["required"], true, "{request:#}");
+    assert_eq!(shown["options"][1]["description"], "About Blue");
+    needed(&mut second, &asking.session, &asking.chat, "turn-1", "chatInput").await?;
+
+    let empty = completion(&request, "accept", json!({}));
+    let empty = asking.client.dispatch(&asking.chat, empty).await?;
+    assert!(asking.response(empty).await?.is_some(), "an accepted request has no answer");
+    let answers = json!({id(&request, 0): submitted("selected", json!("Blue"), &[])});
+    asking.answer(&request, "accept", answers).await?;
+    asking.finish("turn-1").await?;
+    let said = asking.text("turn-1")?;
+    let result = result_in(&said);
+    assert!(result.contains("Blue") && !result.contains("Red"), "{result}");
+    second.until_turn_over(&asking.chat, "turn-1").await?;
+    assert!(second.session(&asking.session)?.input_needed.is_none());
     Ok(())
 }
 
-#[tokio::test]
-async fn question_is_answered_with_free_text_instead_of_an_option() -> Result<()> {
-    for claude in runtimes()? {
-        let mut asking = AskingSession::start(options(claude), json!({})).await?;
-        asking.say("turn-1", &[ask(&[question("Which colour?", false, &["Red", "Blue"])]), echo()]).await?;
-        let request = asking.question("turn-1").await?;
-        assert_eq!(request["questions"][0]["allowFreeformInput"], true, "{request:#}");
-        let written = submitted("selected", json!(""), &["a warm green"]);
-        asking.answer(&request, "accept", json!({id(&request, 0): written})).await?;
-        asking.finish("turn-1").await?;
-        let said = asking.text("turn-1")?;
-        let result = result_in(&said);
-        assert!(result.contains("a warm green") && !result.contains("Red"), "{result}");
-        asking.agrees_with_a_fresh_client().await?;
-    }
+async fn multiple_choice(asking: &mut AskingSession) -> Result<()> {
+    let fruit = question("Which fruit?", true, &["Apple", "Pear", "Plum"]);
+    asking.say("turn-2", &[ask(&[fruit]), echo()]).await?;
+    let request = asking.question("turn-2").await?;
+    assert_eq!(request["questions"][0]["kind"], "multi-select", "{request:#}");
+    let chosen = submitted("selected-many", json!(["Apple", "Plum"]), &["a quince"]);
+    asking.answer(&request, "accept", json!({id(&request, 0): chosen})).await?;
+    asking.finish("turn-2").await?;
+    let said = asking.text("turn-2")?;
+    let result = result_in(&said);
+    assert!(["Apple", "Plum", "a quince"].iter().all(|wanted| result.contains(wanted)), "{result}");
+    assert!(!result.contains("Pear"), "{result}");
+    Ok(())
+}
+
+async fn free_text(asking: &mut AskingSession) -> Result<()> {
+    asking.say("turn-3", &[ask(&[question("Which colour?", false, &["Red", "Blue"])]), echo()]).await?;
+    let request = asking.question("turn-3").await?;
+    assert_eq!(request["questions"][0]["allowFreeformInput"], true, "{request:#}");
+    let written = submitted("selected", json!(""), &["a warm green"]);
+    asking.answer(&request, "accept", json!({id(&request, 0): written})).await?;
+    asking.finish("turn-3").await?;
+    let said = asking.text("turn-3")?;
+    let result = result_in(&said);
+    assert!(result.contains("a warm green") && !result.contains("Red"), "{result}");
     Ok(())
 }
 
@@ -156,11 +153,9 @@ async fn declined_question_is_not_an_answer_and_the_turn_continues() -> Result<(
         // A question of a cancelled turn is removed from all clients.
         asking.say("turn-2", &[ask(&[question("Which colour?", false, &["Red", "Blue"])]), echo()]).await?;
         asking.question("turn-2").await?;
-        let cancel = json!({"type": "chat/turnCancelled", "turnId": "turn-2", "duration": 10});
-        asking.client.dispatch(&asking.chat, cancel).await?;
+        asking.cancel("turn-2").await?;
         asking.say("turn-3", &[echo()]).await?;
         asking.finish("turn-3").await?;
-        assert!(asking.client.session(&asking.session)?.input_needed.is_none());
         asking.agrees_with_a_fresh_client().await?;
     }
     Ok(())
