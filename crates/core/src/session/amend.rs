@@ -2,8 +2,8 @@
 //!
 //! All clients reduce the echoed action, not the one that was sent. Values that depend on
 //! the moment of acceptance are therefore written into the action: the last turn of an
-//! attached chat, the positions of queued messages that a new order does not name, and the
-//! client that denied a tool call.
+//! attached chat, the positions of queued messages that a new order does not name, the
+//! client that denied a tool call, and the kind of an answered one.
 //! Everything else in the action stays unchanged.
 
 use std::collections::HashSet;
@@ -14,6 +14,8 @@ use serde_json::json;
 
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
+use crate::session::call_kind;
+use crate::session::decide::{meta_of, tool_call_in};
 use crate::state::{Action, Amendment, ChannelState, StateStore};
 
 /// Most attached chats without an `endTurn` in one message: the host loads the session of
@@ -31,7 +33,8 @@ pub(super) fn amended(
         Some(message) => pins_of(store, message),
         None => {
             let order = order_of(store, chat, action.typed());
-            order.or_else(|| denier_of(store, session, client, action.typed())).into_iter().collect()
+            let denier = denier_of(store, session, client, action.typed());
+            [order, denier, kind_of(store, chat, action.typed())].into_iter().flatten().collect()
         }
     };
     if amendments.is_empty() {
@@ -100,6 +103,16 @@ fn denier_of(
     let name = store.read(session, name).flatten().filter(|name| !name.trim().is_empty());
     let message = name.map_or_else(|| "Denied by a client".to_owned(), |name| format!("Denied in {name}"));
     Some((String::new(), "reasonMessage", json!(message)))
+}
+
+/// Shows the kind of an answered tool call again.
+fn kind_of(store: &StateStore, chat: &ChannelUri, action: &StateAction) -> Option<Amendment> {
+    let StateAction::ChatToolCallConfirmed(confirmed) = action else { return None };
+    let meta = |state: &ChannelState| {
+        let call = tool_call_in(state.chat()?, &confirmed.turn_id, &confirmed.tool_call_id)?;
+        call_kind::shown(meta_of(call))
+    };
+    Some((String::new(), "_meta", json!(store.read(chat, meta).flatten()?)))
 }
 
 /// The attached chats whose `endTurn` the host has to fill in. Empty for a message that

@@ -60,8 +60,9 @@ pub(super) use leftovers::{clear_chat_agent, clear_session_agents};
 pub(super) use names::cut as cut_name;
 pub(super) use new_chats::{BranchSource, NewChatView, check_initial_message, new_chat};
 pub(super) use opening_question::QuestionTopic;
-pub(super) use permissions::{AuditFacts, LedgerChange, PermissionLedger};
+pub(super) use permissions::{AuditFacts, LedgerChange, PermissionLedger, meta_of};
 pub(super) use queue::{QueueEffect, holds_queue};
+pub(super) use tools::tool_call_in;
 use turns::Resumable;
 
 /// The unpublished state of a chat's agent and queue.

@@ -17,6 +17,7 @@ mod amend;
 mod apply;
 mod awaited;
 mod briefing;
+mod call_kind;
 mod chat_todo;
 mod chats;
 mod children;

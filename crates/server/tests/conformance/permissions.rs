@@ -143,7 +143,7 @@ async fn answer_for_the_session_becomes_a_rule_and_allows_the_next_call() {
     scene.until("the question", has_status("k1", "pending-confirmation")).await;
     let chat = json!(scene.alice.chat(&scene.chat).unwrap());
     let asked = call(&chat, "k1");
-    assert_eq!(asked["_meta"]["toolKind"], "terminal", "the question replaced the metadata of the call");
+    assert_eq!(asked["_meta"]["toolKind"], Value::Null, "VS Code ignores the options of a terminal");
     let rules = asked["_meta"]["innkeeper.permission"]["rules"].clone();
     assert_eq!(rules, json!(["Bash(npm test:*)"]));
     let offered: Vec<&str> =
@@ -151,6 +151,9 @@ async fn answer_for_the_session_becomes_a_rule_and_allows_the_next_call() {
     assert_eq!(offered, ["allow-once", "allow-session", "allow-workspace", "deny"]);
 
     scene.chat_accepts(answer("k1", "allow-session")).await;
+    let chat = json!(scene.alice.chat(&scene.chat).unwrap());
+    let meta = &call(&chat, "k1")["_meta"];
+    assert_eq!((&meta["toolKind"], &meta["innkeeper.permission"]["rules"]), (&json!("terminal"), &rules));
     let AgentCommand::ToolAnswer { answer: given, .. } = decision(&mut player).await else {
         panic!("not an answer")
     };

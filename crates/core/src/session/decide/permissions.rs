@@ -19,6 +19,7 @@ use crate::agent::{AgentCommand, PermissionQuery, PermissionStage, PermissionVer
 use crate::audit::AuditDecision;
 use crate::ids::{ClientId, TurnId};
 use crate::policy::{PermissionMode, PolicyDecision, PolicyLayer, PolicyVerdict, ToolAccess};
+use crate::session::call_kind;
 use crate::session::policy_inputs::{PERMISSION_MODE, PERMISSIONS, PolicyInputs, with_allowed, workspace_of};
 
 /// The key of a call's `_meta` that explains the decision about it.
@@ -212,7 +213,7 @@ pub(super) fn reconsidered(agent: &AgentState, view: DecisionView<'_>, policy: &
             PermissionVerdict::Denied { reason: made.reason.clone() }
         };
         decision.extend(verdict(query, reply));
-        decision.actions.push((ActionTarget::Chat, confirmed_by_host(query, &made, approved)));
+        decision.actions.push((ActionTarget::Chat, confirmed_by_host(view, query, &made, approved)));
         decision.permissions.push(LedgerChange::Closed(query.tool_call.clone()));
         audit(&mut decision, AuditFacts::of_policy(query, &made));
     }
@@ -273,7 +274,7 @@ pub(super) fn withdrawn(agent: &AgentState, view: DecisionView<'_>, tool_call: &
     if tools::waits_for_confirmation(view, turn_of(query), tool_call) {
         let confirmed = ChatToolCallConfirmedAction {
             confirmed: Some(ToolCallConfirmationReason::NotNeeded),
-            ..confirmation(query, true)
+            ..confirmation(view, query, true)
         };
         decision.actions.push((ActionTarget::Chat, StateAction::ChatToolCallConfirmed(confirmed)));
     }
@@ -299,7 +300,7 @@ fn denied(view: DecisionView<'_>, query: &PermissionQuery, made: &PolicyDecision
     // The row becomes cancelled, which only a call that waits for confirmation can.
     let ready = ChatToolCallReadyAction { options: None, ..ready(view, query, made) };
     decision.actions.push((ActionTarget::Chat, StateAction::ChatToolCallReady(ready)));
-    decision.actions.push((ActionTarget::Chat, confirmed_by_host(query, made, false)));
+    decision.actions.push((ActionTarget::Chat, confirmed_by_host(view, query, made, false)));
     decision.permissions.push(LedgerChange::Closed(query.tool_call.clone()));
     audit(&mut decision, AuditFacts::of_policy(query, made));
     decision
@@ -346,6 +347,9 @@ fn ask(
         (true, true) => question.suggested_rules.clone(),
     };
     let mut ready = ready(view, &query, made);
+    if let Some(meta) = &mut ready.meta {
+        call_kind::hide(meta);
+    }
     ready.options = Some(options(&query, &rules, policy.mode()));
     let explained = ready.meta.as_mut().and_then(|meta| meta.get_mut(META)?.as_object_mut());
     if let Some(explained) = explained {
@@ -421,8 +425,13 @@ fn ready(view: DecisionView<'_>, query: &PermissionQuery, made: &PolicyDecision)
     }
 }
 
-fn confirmed_by_host(query: &PermissionQuery, made: &PolicyDecision, approved: bool) -> StateAction {
-    let mut action = confirmation(query, approved);
+fn confirmed_by_host(
+    view: DecisionView<'_>,
+    query: &PermissionQuery,
+    made: &PolicyDecision,
+    approved: bool,
+) -> StateAction {
+    let mut action = confirmation(view, query, approved);
     if approved {
         action.confirmed = Some(ToolCallConfirmationReason::Setting);
     } else {
@@ -432,11 +441,16 @@ fn confirmed_by_host(query: &PermissionQuery, made: &PolicyDecision, approved: b
     StateAction::ChatToolCallConfirmed(action)
 }
 
-fn confirmation(query: &PermissionQuery, approved: bool) -> ChatToolCallConfirmedAction {
+fn confirmation(
+    view: DecisionView<'_>,
+    query: &PermissionQuery,
+    approved: bool,
+) -> ChatToolCallConfirmedAction {
+    let call = tools::call(view, turn_of(query), &query.tool_call);
     ChatToolCallConfirmedAction {
         turn_id: turn_of(query).to_owned(),
         tool_call_id: query.tool_call.clone(),
-        meta: None,
+        meta: call_kind::shown(call.and_then(meta_of)),
         approved,
         confirmed: None,
         reason: None,
@@ -462,7 +476,8 @@ fn audit(decision: &mut Decision, facts: AuditFacts) {
     decision.effects.push(Effect::Audit(Box::new(facts)));
 }
 
-fn meta_of(call: &ToolCallState) -> Option<&JsonObject> {
+/// The metadata of a call.
+pub(in crate::session) fn meta_of(call: &ToolCallState) -> Option<&JsonObject> {
     match call {
         ToolCallState::Streaming(call) => call.meta.as_ref(),
         ToolCallState::PendingConfirmation(call) => call.meta.as_ref(),

@@ -9,8 +9,8 @@ use ahp_types::actions::{
 };
 use ahp_types::common::StringOrMarkdown;
 use ahp_types::state::{
-    ResponsePart, ToolCallContributor, ToolCallPendingResultConfirmationState, ToolCallResult, ToolCallState,
-    ToolInput,
+    ChatState, ResponsePart, ToolCallContributor, ToolCallPendingResultConfirmationState, ToolCallResult,
+    ToolCallState, ToolInput,
 };
 use serde_json::json;
 
@@ -183,7 +183,16 @@ pub(super) fn waits_for_confirmation(view: DecisionView<'_>, turn: &str, tool_ca
 
 /// A call of the running turn.
 pub(super) fn call<'a>(view: DecisionView<'a>, turn: &str, tool_call: &str) -> Option<&'a ToolCallState> {
-    let active = view.chat.active_turn.as_ref().filter(|active| active.id == turn)?;
+    tool_call_in(view.chat, turn, tool_call)
+}
+
+/// A tool call of the chat's active turn.
+pub(in crate::session) fn tool_call_in<'a>(
+    chat: &'a ChatState,
+    turn: &str,
+    tool_call: &str,
+) -> Option<&'a ToolCallState> {
+    let active = chat.active_turn.as_ref().filter(|active| active.id == turn)?;
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are not tool calls")]
     active.response_parts.iter().find_map(|part| match part {
         ResponsePart::ToolCall(part) if id(&part.tool_call) == Some(tool_call) => Some(&part.tool_call),

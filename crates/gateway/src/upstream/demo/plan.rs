@@ -15,6 +15,9 @@ use crate::request::MessagesRequest;
 /// Default number of characters per streamed chunk.
 pub(super) const DEFAULT_CHUNK: usize = 12;
 
+/// Stands for the plan file in the input of a `tool` step.
+const PLAN_FILE: &str = "{plan-file}";
+
 /// The planned actions of one model call, in order.
 #[derive(Debug)]
 pub(super) struct ModelCall {
@@ -127,7 +130,8 @@ fn play_on(steps: &[ScriptStep], conversation: &DemoConversation<'_>) -> ModelCa
             }
             ScriptStep::Tool { name, input, .. } => {
                 call.stop = StopReason::ToolUse;
-                CallAction::Send(Part::ToolUse { name: name.clone(), input: input.clone() })
+                let input = with_plan_file(input, conversation);
+                CallAction::Send(Part::ToolUse { name: name.clone(), input })
             }
             ScriptStep::End => break,
         };
@@ -140,6 +144,17 @@ fn play_on(steps: &[ScriptStep], conversation: &DemoConversation<'_>) -> ModelCa
         call.actions.push(CallAction::Send(Part::Text(words::END_OF_SCRIPT.to_owned())));
     }
     call
+}
+
+/// Replaces the placeholder for the plan file, whose name only the runtime knows.
+fn with_plan_file(input: &RawValue, conversation: &DemoConversation<'_>) -> Box<RawValue> {
+    let replaced = || {
+        let path = serde_json::to_string(&conversation.plan_file()?).ok()?;
+        let path = path.strip_prefix('"')?.strip_suffix('"')?;
+        RawValue::from_string(input.get().replace(PLAN_FILE, path)).ok()
+    };
+    let replaced = if input.get().contains(PLAN_FILE) { replaced() } else { None };
+    replaced.unwrap_or_else(|| input.to_owned())
 }
 
 /// Whether the next step with content is a `+tool`.

@@ -49,6 +49,21 @@ fn call_plays_to_next_tool_and_next_call_continues_after_it() {
 }
 
 #[test]
+fn plan_file_is_filled_into_tool_input() {
+    let script = r##"#demo
+        tool A {}
+        tool Write {"file_path":"{plan-file}"}"##;
+    let named =
+        r###"{"role":"system","content":"## Plan File Info:\nCreate your plan at /a \"b\"/p.md now."}"###;
+    for (after, expected) in [
+        (&[TOOL, RESULT, named][..], r#"tool Write {"file_path":"/a \"b\"/p.md"}; ToolUse"#),
+        (&[TOOL, RESULT], r#"tool Write {"file_path":"{plan-file}"}; ToolUse"#),
+    ] {
+        assert_eq!(shown(&plan(script, after)), expected, "{after:?}");
+    }
+}
+
+#[test]
 fn parallel_tools_are_in_one_message() {
     let script = "#demo\ntool A {}\n+tool B {}\nwait 1\n+tool C {}\nwait 2\ntool D {}\ntext z";
     for (after, expected) in [

@@ -48,7 +48,8 @@ const STEPS: &str = "\
 Nothing was played. The steps are:
 
 - `text WORDS`, `think WORDS`, `repeat N WORDS`
-- `tool NAME {json input}`, and `+tool NAME {json input}` for a call parallel to the previous one
+- `tool NAME {json input}`, and `+tool NAME {json input}` for a call parallel to the previous one; \
+`{plan-file}` in the input stands for the file of plan mode
 - `wait MILLISECONDS`, `chunk CHARACTERS`
 - `error STATUS [type] [always]`, `drop [always]`
 - `echo`, `end`
