@@ -1,5 +1,6 @@
-//! Host benchmark: the cost of a commit and of a permission decision, the delay of many clients, the time to open a
-//! long chat, the resources of an idle host, and the time the host adds to a turn.
+//! Host benchmark: the cost of a commit and of a permission decision, the delay of many
+//! clients, the time to open a long chat, the resources of an idle host, and the time the
+//! host adds to a turn.
 //!
 //! It starts its hosts on 127.0.0.1 and stops them. `scripts/bench` and `scripts/soak`
 //! build and run this program. It also serves as the host under load, in a separate
