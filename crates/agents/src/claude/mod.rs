@@ -24,6 +24,7 @@ mod records;
 mod requests;
 mod rule_suggestions;
 mod selection;
+mod sensitive_files;
 mod tool_access;
 mod trust;
 mod user_questions;

@@ -31,6 +31,7 @@ use super::config::{self, ModeOffer};
 use super::driver::{AutoMode, BEFORE_TOOL_USE, ClaudeDriver, ConversationIdentity};
 use super::records::ClaudeRecords;
 use super::selection::Choice;
+use super::sensitive_files;
 use super::tool_access::AccessResolver;
 use super::trust::{self, ProjectFolder, TrustedProject};
 
@@ -233,6 +234,7 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
             timeout_seconds: Some(HOOK_TIMEOUT),
         }],
         hook_events: true,
+        settings: sensitive_files::settings(),
         environment: config.environment.clone(),
         overrides: variables.collect(),
         registry: Some(config.registry_dir.clone()),

@@ -111,6 +111,39 @@ async fn deny_rule_refuses_command_under_bypass_and_other_commands_run() -> Resu
     Ok(())
 }
 
+#[tokio::test]
+async fn ask_rule_is_enforced_under_bypass() -> Result<()> {
+    for claude in runtimes()? {
+        let config = json!({
+            "permissionMode": "bypassPermissions",
+            "permissions": {"ask": ["Edit(asked.txt)", "Edit(.claude/**)", "Bash(git init:*)"]},
+        });
+        let mut asking = AskingSession::start(sandboxed(claude), config).await?;
+        let folder = asking.host.work_dir();
+        // In this mode, the native runtime does not ask about its own settings by itself.
+        let files = [folder.join("asked.txt"), folder.join(".claude/settings.json")];
+        let steps = [
+            write(&files[0], "x"),
+            write(&files[1], "{}"),
+            shell("git init one"),
+            write(&folder.join("free.txt"), "x"),
+            write(&folder.join(".vscode/settings.json"), "{}"),
+            text("done"),
+        ];
+        asking.say("turn-1", &steps).await?;
+        for wanted in ["asked.txt", "settings.json", "git init one"] {
+            let call = asking.permission("turn-1").await?;
+            assert!(call.to_string().contains(wanted), "{wanted} is not asked: {call:#}");
+            asking.deny("turn-1", &call, "deny", "").await?;
+        }
+        asking.finish("turn-1").await?;
+        assert!(files.iter().all(|file| !file.exists()) && !folder.join("one").exists());
+        assert!(folder.join("free.txt").exists() && folder.join(".vscode/settings.json").exists());
+        asking.agrees_with_a_fresh_client().await?;
+    }
+    Ok(())
+}
+
 /// Checks that a call was refused without asking the user.
 fn is_refused(call: &Value) {
     let cancelled = call["status"] == "cancelled" && call["reason"] == "denied";

@@ -1,7 +1,9 @@
 //! Tool calls that need permission, with both pinned runtimes.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
-use innkeeper_testkit::{Observer, runtimes};
+use innkeeper_testkit::{Observer, in_time, runtimes};
 use serde_json::{Value, json};
 
 use crate::asking::{AskingSession, CLIENT, confirmation, echo, shell, text, tool, write};
@@ -52,6 +54,7 @@ async fn write_is_asked_on_all_clients_and_runs_when_allowed() -> Result<()> {
         assert_eq!(std::fs::read_to_string(&file)?, "by the agent");
         assert_eq!((&calls[0]["success"], &calls[0]["confirmed"]), (&json!(true), &json!("user-action")));
         assert_eq!(asking.times_asked()?, 1);
+        is_in_audit(&asking, &call).await?;
 
         // Allowed once: the next call is asked again.
         asking.say("turn-2", &[write(&file, "again"), text("done")]).await?;
@@ -61,6 +64,28 @@ async fn write_is_asked_on_all_clients_and_runs_when_allowed() -> Result<()> {
         assert_eq!(std::fs::read_to_string(&file)?, "by the agent");
         asking.agrees_with_a_fresh_client().await?;
     }
+    Ok(())
+}
+
+/// Checks that the audit names the client that allowed a call.
+async fn is_in_audit(asking: &AskingSession, call: &Value) -> Result<()> {
+    let mut raw = asking.host.raw().await?;
+    raw.initialize("auditor", &[]).await?;
+    let recorded = async {
+        loop {
+            let answer = raw.request("innkeeper/audit", json!({"session": asking.session})).await?;
+            let records =
+                answer["result"]["records"].as_array().with_context(|| format!("no records: {answer}"))?;
+            // Records are stored shortly after the decision.
+            let of_call = |record: &&Value| record["toolCall"] == call["toolCallId"];
+            if let Some(record) = records.iter().find(of_call) {
+                return anyhow::Ok(record.clone());
+            }
+        }
+    };
+    let record = in_time(Duration::from_secs(30), "the audit record", recorded).await??;
+    assert_eq!((&record["decision"], &record["client"]), (&json!("allow"), &json!(CLIENT)), "{record:#}");
+    assert_eq!((&record["tool"], &record["layer"]), (&json!("Write"), &json!("user")), "{record:#}");
     Ok(())
 }
 
@@ -141,6 +166,68 @@ async fn request_is_removed_when_its_turn_is_cancelled_and_late_approval_is_reje
         assert!(!is_asked(&second, &asking.session));
         assert_eq!(asking.host.runtimes(), pids, "the cancel restarted the process");
         assert_eq!(asking.client.answers(CLIENT, late).len(), 1);
+        asking.agrees_with_a_fresh_client().await?;
+    }
+    Ok(())
+}
+
+/// A step that delegates to a subagent, which runs a command.
+fn delegate(command: &str, in_background: bool) -> String {
+    let prompt = format!("#demo\n{}\ntext finished", shell(command));
+    let input = json!({
+        "description": "a subagent", "subagent_type": "general-purpose", "prompt": prompt,
+        "run_in_background": in_background,
+    });
+    tool("Task", &input)
+}
+
+#[tokio::test]
+async fn call_of_subagent_is_asked_and_runs_only_when_allowed() -> Result<()> {
+    for claude in runtimes()? {
+        let mut asking = AskingSession::start(options(claude), json!({})).await?;
+        let folder = asking.host.work_dir();
+        let steps = [delegate("git init one", false), delegate("git init two", false), text("done")];
+        asking.say("turn-1", &steps).await?;
+        let call = asking.permission("turn-1").await?;
+        assert_eq!((&call["toolName"], &call["toolInput"]), (&json!("Bash"), &json!("git init one")));
+        asking.approve("turn-1", &call, "allow-once").await?;
+        let call = asking.permission("turn-1").await?;
+        asking.deny("turn-1", &call, "deny", "").await?;
+        let calls = asking.finish("turn-1").await?;
+        assert!(folder.join("one").exists() && !folder.join("two").exists());
+        let open = calls.iter().find(|call| call["status"] != "completed" && call["status"] != "cancelled");
+        assert!(open.is_none(), "a row stays open: {open:?}");
+        asking.agrees_with_a_fresh_client().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn requests_of_parallel_calls_are_answered_in_any_order() -> Result<()> {
+    for claude in runtimes()? {
+        let mut asking = AskingSession::start(options(claude), json!({})).await?;
+        let files = ["one", "two"].map(|name| asking.host.home().join(name));
+        for file in &files {
+            std::fs::write(file, "outside of the working directory")?;
+        }
+        let read = |file: &std::path::Path| tool("Read", &json!({"file_path": file}));
+        let steps = [read(&files[0]), format!("+{}", read(&files[1])), text("done")];
+        asking.say("turn-1", &steps).await?;
+        let both = |client: &Observer| {
+            let needed =
+                client.session(&asking.session).ok().and_then(|session| session.input_needed.clone());
+            needed.is_some_and(|needed| needed.len() == 2)
+        };
+        asking.client.until("both requests", both).await?;
+        let needed = serde_json::to_value(&asking.client.session(&asking.session)?.input_needed)?;
+        let [first, last] = [&needed[0]["toolCall"], &needed[1]["toolCall"]];
+        asking.approve("turn-1", last, "allow-once").await?;
+        asking.deny("turn-1", first, "deny", "").await?;
+        let calls = asking.finish("turn-1").await?;
+        let state =
+            |id: &Value| calls.iter().find(|call| call["toolCallId"] == *id).map(|call| &call["status"]);
+        assert_eq!(state(&last["toolCallId"]), Some(&json!("completed")));
+        assert_eq!(state(&first["toolCallId"]), Some(&json!("cancelled")));
         asking.agrees_with_a_fresh_client().await?;
     }
     Ok(())
