@@ -396,7 +396,7 @@ impl ClaudeDriver {
                 self.verdicts(verdicts, None)?;
             }
             (RequestPurpose::Mode(mode), answer) => self.mode_set(mode, answer)?,
-            (RequestPurpose::ProbeAuto(_), answer) => self.auto_probed(answer),
+            (RequestPurpose::ProbeAuto(returned), answer) => self.auto_probed(returned, answer),
             (RequestPurpose::Select(choice), Ok(())) => self.choice = choice,
             (RequestPurpose::Select(choice), Err(error)) => {
                 // The message that requested the model may have been cancelled meanwhile.

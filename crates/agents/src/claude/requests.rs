@@ -84,6 +84,11 @@ impl Requests {
         self.waiting.iter().any(|request| request.purpose != RequestPurpose::Interrupt)
     }
 
+    /// Whether the runtime is being asked about the mode `auto`.
+    pub(super) fn is_probing(&self) -> bool {
+        self.waiting.iter().any(|request| matches!(request.purpose, RequestPurpose::ProbeAuto(_)))
+    }
+
     /// Whether a change of the permission mode is pending.
     pub(super) fn is_changing_mode(&self) -> bool {
         let changes = |request: &PendingControl| {

@@ -51,7 +51,10 @@ impl ClaudeDriver {
         let wanted = config::permission_mode(values).unwrap_or(PermissionMode::Default);
         if wanted != self.mode {
             self.mode = wanted;
-            self.requests.set_mode(&self.runtime.controls(), wanted);
+            // The probe returns to the earlier mode; the change follows it.
+            if !self.requests.is_probing() {
+                self.requests.set_mode(&self.runtime.controls(), wanted);
+            }
         }
     }
 
@@ -97,12 +100,16 @@ impl ClaudeDriver {
         }
     }
 
-    pub(super) fn auto_probed(&self, answer: Result<(), RequestError>) {
+    /// Handles the result of the probe, after which the runtime is in the mode `returned` again.
+    pub(super) fn auto_probed(&mut self, returned: PermissionMode, answer: Result<(), RequestError>) {
         self.auto_mode.set(match answer {
             Ok(()) => Some(true),
             Err(RequestError::Refused { .. }) => Some(false),
             Err(RequestError::Send(_) | RequestError::TimedOut { .. } | RequestError::Exited) => None,
         });
+        if self.mode != returned {
+            self.requests.set_mode(&self.runtime.controls(), self.mode);
+        }
     }
 
     fn publish_mode(&mut self, mode: PermissionMode) -> Result<(), End> {
