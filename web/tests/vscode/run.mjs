@@ -1,7 +1,8 @@
 // The scenarios with an unmodified VS Code as the client of the real host. `scripts/vscode` installs what they need.
 //
 // Each scenario has its own host, VS Code and folder. To add one, add a function to a file in `scenarios`, or a file to
-// the list below. It gets the workbench, the wire with every message, and the folder.
+// the list below. It gets the workbench, the wire with every message, and the folder. A scenario that needs settings of
+// VS Code or variables of the host is an object with `run`, `settings` and `environment`.
 
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -9,17 +10,32 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 
 import { startHost } from '../host-process.mjs';
+import { faultScenarios } from './scenarios/faults.mjs';
+import { modeScenarios } from './scenarios/modes.mjs';
+import { permissionScenarios } from './scenarios/permissions.mjs';
+import { planScenarios } from './scenarios/plan.mjs';
+import { questionScenarios } from './scenarios/questions.mjs';
+import { tourScenarios } from './scenarios/tour.mjs';
 import { turnScenarios } from './scenarios/turn.mjs';
 import { startServer } from './server.mjs';
 import { Wire } from './wire.mjs';
 import { Workbench } from './workbench.mjs';
 
-const scenarios = { ...turnScenarios };
+const scenarios = {
+  ...turnScenarios,
+  ...permissionScenarios,
+  ...questionScenarios,
+  ...planScenarios,
+  ...modeScenarios,
+  ...faultScenarios,
+  ...tourScenarios,
+};
 
 const results = process.env.INNKEEPER_VSCODE_RESULTS;
 
 /** Runs one scenario; the resources are closed in reverse order. */
 async function runScenario(name, scenario, scratch) {
+  const { run, settings, environment } = typeof scenario === 'function' ? { run: scenario } : scenario;
   const closers = [];
   const opened = async (resource, close) => {
     const value = await resource;
@@ -31,16 +47,16 @@ async function runScenario(name, scenario, scratch) {
   try {
     const folder = join(scratch, 'work');
     await mkdir(folder);
-    const host = await opened(startHost(scratch, scenario.environment), (started) => started.stop());
+    const host = await opened(startHost(scratch, environment), (started) => started.stop());
     wire = await opened(Wire.start(host.endpoints[0].url), (started) => started.close());
-    const server = await opened(startServer(scratch, { port: wire.port, token: host.token }), (started) => started.stop());
+    const server = await opened(startServer(scratch, { port: wire.port, token: host.token }, settings), (started) => started.stop());
     const place = { address: server.address, folder, scratch, results, name };
     workbench = await opened(Workbench.open(place), (started) => started.close());
     await wire.result('initialize');
     await wire.result('listSessions');
     await workbench.pickAgent('Claude');
     await wire.result('createSession');
-    await scenario({ workbench, wire, folder, host });
+    await run({ workbench, wire, folder, host });
     await workbench.screenshot('end');
   } catch (error) {
     await workbench?.screenshot('failure').catch(() => {});
@@ -78,7 +94,7 @@ for (const name of options.only ?? Object.keys(scenarios)) {
     console.log(`FAILED  ${name}, ${seconds()} s\n${error.stack}`);
   }
   if (options.keep) console.log(`        ${scratch}`);
-  else await rm(scratch, { recursive: true, force: true });
+  else await rm(scratch, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
 }
 console.log(`Screenshots and messages: ${results}`);
 process.exitCode = failed.length > 0 ? 1 : 0;

@@ -19,13 +19,13 @@ const SETTINGS = {
   'workbench.tips.enabled': false,
 };
 
-/** Gives `address` and `stop()`. `bridge` has the `port` and the `token` of the host. */
-export async function startServer(scratch, bridge) {
+/** Gives `address` and `stop()`. `bridge` has the `port` and the `token` of the host; `settings` are the user's. */
+export async function startServer(scratch, bridge, settings = {}) {
   const profile = join(scratch, 'profile');
   const home = join(scratch, 'vscode-home');
   await mkdir(join(profile, 'User'), { recursive: true });
   await mkdir(home, { recursive: true });
-  await writeFile(join(profile, 'User/settings.json'), JSON.stringify(SETTINGS));
+  await writeFile(join(profile, 'User/settings.json'), JSON.stringify({ ...SETTINGS, ...settings }));
   const port = await freePort();
   const bridgeOptions = {
     'agent-host-bridge-port': bridge.port,
