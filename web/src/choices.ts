@@ -22,6 +22,13 @@ export function choicesOf(call: ToolCall): Choice[] {
   return [...known.filter((each) => each.approved), ...(denials.length > 0 ? denials : [DENY])];
 }
 
+/** The options of the host that add the rules of the request. */
+const ADDING_RULES = ['allow-session', 'allow-workspace'];
+
+export function addsRules(choice: Choice): boolean {
+  return choice.id !== undefined && ADDING_RULES.includes(choice.id);
+}
+
 const DENY: Choice = { label: 'Deny', approved: false };
 
 /** An option of an unknown kind is not offered: its effect is unknown. */

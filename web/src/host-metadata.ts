@@ -32,13 +32,31 @@ const MAX_ITEMS = 100;
 export function permissionDetails(call: ToolCall): PermissionDetails {
   const found = record(call._meta?.['innkeeper.permission']);
   return {
-    layer: oneLine(found['layer']),
+    layer: layerName(oneLine(found['layer'])),
     reason: oneLine(found['reason'], TEXT_CHARACTERS),
     rules: list(found['rules'])
       .map((rule) => oneLine(rule, TEXT_CHARACTERS))
       .filter((rule) => rule !== ''),
     suggestedByAgent: found['suggestedBy'] === 'agent',
   };
+}
+
+/** The host's layers in words. The reason already says that a mode or no rule decides. */
+const LAYERS = new Map([
+  ['default', ''],
+  ['workspace-write', ''],
+  ['mode', ''],
+  ['protected-path', 'Protected file'],
+  ['not-understood', 'Command not understood'],
+  ['rule-session', 'Rule of this session'],
+  ['rule-workspace', 'Rule of this workspace'],
+  ['rule-always', 'Rule for all sessions'],
+  ['rule-client', 'Rule of a client'],
+  ['rule-administrator', 'Rule in config.toml'],
+]);
+
+function layerName(layer: string): string {
+  return LAYERS.get(layer) ?? layer;
 }
 
 /** Whether the call asks for the review of a plan. A later action may have replaced its metadata. */

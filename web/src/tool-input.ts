@@ -14,6 +14,8 @@ export interface InputField {
 /** Longer input is shown as it is. */
 const PARSED_CHARACTERS = 200_000;
 const MAX_DEPTH = 20;
+/** Longer text is shown after shorter text. */
+const SHORT_CHARACTERS = 200;
 const MAX_FIELDS = 40;
 
 const CHANGES = new Map<string, InputField['change']>([
@@ -24,11 +26,18 @@ const CHANGES = new Map<string, InputField['change']>([
 export function inputFields(input: string): InputField[] {
   const object = shownObject(input);
   if (!object) return [{ text: visibleText(input) }];
-  return Object.entries(object).map(([name, value]) => {
+  const fields = Object.entries(object).map(([name, value]) => {
     const text = visibleText(typeof value === 'string' ? value : (JSON.stringify(value, null, 2) ?? ''));
     const change = CHANGES.get(name);
     return { name: visibleText(name), text, ...(change ? { change } : {}) };
   });
+  return fields.sort((one, other) => place(one) - place(other));
+}
+
+/** What a call is about, such as a path, comes before long content, and removed text before added text. */
+function place({ text, change }: InputField): number {
+  if (change) return change === 'removed' ? 1 : 2;
+  return text.length > SHORT_CHARACTERS || text.includes('\n') ? 3 : 0;
 }
 
 /** The JSON object that an input is; undefined if it is anything else. */

@@ -11,6 +11,7 @@ import { join } from 'node:path';
 
 import { runTests } from './browser-runner.mjs';
 import { ANSWER_MS, finished, fitsScreen, OUT, PAGE_MS, send, waitFor } from './browser-steps.mjs';
+import { tourTests } from './browser-tour.mjs';
 import { trustTests } from './browser-trust.mjs';
 import { startHost } from './host-process.mjs';
 
@@ -234,7 +235,7 @@ const tests = {
   },
 
   // The fake host does not ask about folders.
-  ...(process.env.INNKEEPER_BIN?.endsWith('.mjs') ? {} : trustTests),
+  ...(process.env.INNKEEPER_BIN?.endsWith('.mjs') ? {} : { ...trustTests, ...tourTests }),
 };
 
 /** The answer with nested Markdown is there up to its end, and the page around it works. */

@@ -63,7 +63,7 @@ export class RequestAnswers {
       turnId,
       toolCallId,
       approved,
-      ...(approved ? { confirmed: 'user-action' } : { reason: 'denied' }),
+      ...(approved ? { confirmed: 'user-action' } : { reason: 'denied', reasonMessage: 'Denied in the browser' }),
       ...(optionId === undefined ? {} : { selectedOptionId: optionId }),
       ...(suggestion ? { userSuggestion: { text: suggestion, origin: { kind: 'user' } } } : {}),
       ...(editedInput === undefined ? {} : { editedToolInput: editedInput }),

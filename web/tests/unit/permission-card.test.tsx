@@ -17,7 +17,7 @@ const RUN = {
   message: 'Run `npm test`',
   input: 'npm test',
   intention: 'Run the unit tests',
-  meta: { layer: 'mode', reason: 'Commands are asked for in this mode.', rules: ['Bash(npm test:*)'], suggestedBy: 'agent' },
+  meta: { layer: 'protected-path', reason: 'Commands are asked for in this mode.', rules: ['Bash(npm test:*)'], suggestedBy: 'agent' },
 };
 const PLAN = { toolName: 'ExitPlanMode', title: 'Approve this plan?', message: '', input: '# Plan\n\n1. Read\n2. **Write**', plan: true };
 
@@ -82,7 +82,7 @@ it('shows what is asked, why, and which rule would be remembered', async () => {
   expect(card(window).querySelector('.markdown')).toBeNull();
   const text = card(window).textContent;
   expect(text).toContain('Run the unit tests');
-  expect(text).toContain('Commands are asked for in this mode. mode');
+  expect(text).toContain('Commands are asked for in this mode. Protected file');
   expect(text).toContain(
     '“Allow for this session” and “Always allow in this workspace” add this rule, which the agent suggested:Bash(npm test:*)',
   );
@@ -98,7 +98,7 @@ it.each([
   await press(window, label);
   await finished(window);
   const { id: turnId } = window.page.chat.value!.turns[0]!;
-  const how = approved ? { confirmed: 'user-action' } : { reason: 'denied' };
+  const how = approved ? { confirmed: 'user-action' } : { reason: 'denied', reasonMessage: 'Denied in the browser' };
   expect(decisions()).toEqual([{ type: 'chat/toolCallConfirmed', turnId, toolCallId: 'call-0', approved, ...how, selectedOptionId }]);
   expect(cards(window)).toEqual([]);
   expect(window.place.querySelector('.tool')?.getAttribute('data-outcome')).toBe(approved ? 'done' : 'denied');
@@ -151,7 +151,7 @@ it('sends the reason of a denial, and does not allow while there is one', async 
   await finished(window);
   const userSuggestion = { text: 'Use the fake host', origin: { kind: 'user' } };
   expect(decisions()).toEqual([expect.objectContaining({ approved: false, selectedOptionId: 'deny', userSuggestion })]);
-  expect(window.place.querySelector('.tool-reason')?.textContent).toBe('Denied by a user. “Use the fake host”');
+  expect(window.place.querySelector('.tool-reason')?.textContent).toBe('Denied in the browser “Use the fake host”');
 });
 
 it('sends a changed input once, and nothing when the input was not changed', async () => {

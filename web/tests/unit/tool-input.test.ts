@@ -3,12 +3,12 @@ import { expect, it } from 'vitest';
 import { inputFields, jsonObject, visibleText } from '../../src/tool-input';
 
 it('shows the fields of a JSON object with real line breaks, and marks the sides of an edit', () => {
-  const input = JSON.stringify({ file_path: '/a', old_string: 'one\ntwo', new_string: '', limit: 3, nested: { a: [1] } });
+  const input = JSON.stringify({ nested: { a: [1] }, new_string: '', old_string: 'one\ntwo', file_path: '/a', limit: 3 });
   expect(inputFields(input)).toEqual([
     { name: 'file_path', text: '/a' },
+    { name: 'limit', text: '3' },
     { name: 'old_string', text: 'one\ntwo', change: 'removed' },
     { name: 'new_string', text: '', change: 'added' },
-    { name: 'limit', text: '3' },
     { name: 'nested', text: '{\n  "a": [\n    1\n  ]\n}' },
   ]);
 });

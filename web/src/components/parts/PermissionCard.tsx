@@ -4,7 +4,7 @@ import { useSignal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 
 import type { ToolCall } from '../../ahp/types';
-import { type Choice, choicesOf } from '../../choices';
+import { addsRules, type Choice, choicesOf } from '../../choices';
 import { oneLine, plainText, readableInput } from '../../format';
 import { type PermissionDetails, permissionDetails } from '../../host-metadata';
 import { jsonObject } from '../../tool-input';
@@ -56,7 +56,7 @@ export function PermissionCard({ call }: { call: ToolCall }) {
           onReset={() => (edited.value = undefined)}
         />
       )}
-      <Why details={details} remembered={choices.filter((choice) => choice.approved && choice !== once)} />
+      <Why details={details} remembered={choices.filter(addsRules)} />
       {reason.value !== undefined && <DenialReason text={reason.value} onType={(text) => (reason.value = text)} />}
       <ChoiceButtons
         subject={call.toolInput}

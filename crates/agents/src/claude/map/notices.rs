@@ -103,7 +103,10 @@ impl Notices {
     ) -> Option<Option<StateAction>> {
         Some(match notice {
             SystemNotice::Informational(message) => {
-                message.content.as_deref().map(|text| part(turn, "information", plain(text)))
+                // The runtime knows the gateway only as an address; what it says about it does not
+                // help users.
+                let text = message.content.as_deref().filter(|text| !text.contains("127.0.0.1:"));
+                text.map(|text| part(turn, "information", plain(text)))
             }
             SystemNotice::ModelFallback(message) | SystemNotice::ModelRefusalFallback(message) => {
                 let text = message.content.as_deref().map(plain).or_else(|| {
