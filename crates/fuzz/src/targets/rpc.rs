@@ -255,6 +255,7 @@ async fn work(
             Some(AgentCommand::Steer { id, .. }) => AgentEvent::SteeringTaken { id },
             Some(
                 AgentCommand::Unsteer { .. }
+                | AgentCommand::PermissionVerdict { .. }
                 | AgentCommand::ToolAnswer { .. }
                 | AgentCommand::InputAnswer(_)
                 | AgentCommand::Rewind { .. }

@@ -82,6 +82,7 @@ fn verdict(command: &str) -> PolicyVerdict {
         roots: &[resolve("")],
         mode: PermissionMode::AcceptEdits,
         guarded: &guarded,
+        unguarded: &[],
         home: Some(Path::new("/home/user")),
     };
     decide(&request, &context).verdict

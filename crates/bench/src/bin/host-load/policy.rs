@@ -41,6 +41,7 @@ struct PolicyBench<'a> {
     rules: Vec<&'a RuleSet>,
     roots: [ResolvedPath; 1],
     guarded: [PathBuf; 1],
+    unguarded: [PathBuf; 1],
 }
 
 impl<'a> PolicyBench<'a> {
@@ -49,6 +50,7 @@ impl<'a> PolicyBench<'a> {
             rules: sets.iter().collect(),
             roots: [resolved(ROOT)],
             guarded: [PathBuf::from("/home/user/.local/share/innkeeper")],
+            unguarded: [PathBuf::from("/home/user/.local/share/innkeeper/workspace")],
         }
     }
 
@@ -63,6 +65,7 @@ impl<'a> PolicyBench<'a> {
             roots: &self.roots,
             mode: PermissionMode::Default,
             guarded: &self.guarded,
+            unguarded: &self.unguarded,
             home: Some(Path::new("/home/user")),
         };
         let mut times = Vec::with_capacity(rounds);
