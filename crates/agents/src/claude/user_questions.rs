@@ -64,7 +64,7 @@ impl UserQuestions {
         if questions.is_empty() {
             return Err("There is no question in the call; pass at least one.".to_owned());
         }
-        // A user who does not want to answer the only question declines the request.
+        // The only question can be declined with the whole request.
         let required = (questions.len() == 1).then_some(true);
         let texts = questions.iter().map(|question| question.question.clone()).collect();
         let shown =

@@ -24,7 +24,7 @@ pub struct PermissionQuery {
     pub roots: Arc<[ResolvedPath]>,
     /// The digest of the call's input, for the audit records.
     pub input_digest: String,
-    /// How the call is shown to a user who is asked about it.
+    /// How the call is shown when a user is asked about it.
     pub question: PermissionQuestion,
 }
 
@@ -37,7 +37,7 @@ pub enum PermissionStage {
     Required,
 }
 
-/// How a call is shown to a user who is asked about it.
+/// How a call is shown when a user is asked about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PermissionQuestion {
     /// The question, such as "Run this command?".
