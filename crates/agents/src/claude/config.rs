@@ -48,7 +48,7 @@ const MODES: [OfferedMode; 5] = [
     OfferedMode {
         name: "auto",
         label: "Auto",
-        description: "The model decides which calls need your permission",
+        description: "The runtime checks calls with a model, and refuses those that it cannot check",
         mode: PermissionMode::Auto,
     },
     OfferedMode {

@@ -200,6 +200,7 @@ impl ClaudeDriver {
                 break end;
             }
         };
+        self.deny_all_requests();
         let exit = match end {
             End::Exited(exit) => exit,
             End::Stop => self.runtime.stop().await,

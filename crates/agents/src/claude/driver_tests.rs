@@ -8,9 +8,9 @@ use innkeeper_claude::{
     BoxFuture, ByteStream, Conversation, Directories, LaunchOptions, Program, StreamLaunch, StreamOnlyPeer,
     StreamTransport, Transport, WardenProgram,
 };
-use innkeeper_core::agent::ResumeToken;
+use innkeeper_core::agent::{Approval, PermissionStage, PermissionVerdict, ResumeToken, ToolAnswer};
 use innkeeper_core::model::ModelAccess;
-use innkeeper_core::policy::{PathResolver, ResolvedPath};
+use innkeeper_core::policy::{PathResolver, ResolvedPath, ToolAccess};
 use serde_json::Value;
 use std::path::Path;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
@@ -341,5 +341,114 @@ async fn session_receives_message_ids_and_conversation_id() {
     scene.runtime.result(json!({"user_message_uuids": [second]})).await;
     scene.ended().await;
     assert_eq!(scene.token, Some(ConversationIdentity::new(name, true).renamed(other).token()));
+    scene.stop().await;
+}
+
+/// A request of the runtime about a call of the tool `Write`.
+fn request_about(id: &str, request: Value) -> Value {
+    json!({"type": "control_request", "request_id": id, "request": request})
+}
+
+fn hook_about(id: &str, input: Value) -> Value {
+    let request = json!({"subtype": "hook_callback", "callback_id": BEFORE_TOOL_USE, "tool_use_id": "call", "input": input});
+    request_about(id, request)
+}
+
+impl Scene {
+    /// Starts a turn.
+    async fn in_turn() -> Self {
+        let mut scene = Self::start().await;
+        scene.prompt("turn", None).await;
+        let uuid = scene.runtime.prompt().await;
+        scene.runtime.lifecycle(&uuid, "started").await;
+        scene
+    }
+
+    /// Waits for the next question to the session's policy.
+    async fn query(&mut self) -> innkeeper_core::agent::PermissionQuery {
+        loop {
+            if let AgentEvent::PermissionRequested(query) = self.events.recv().await.unwrap() {
+                return *query;
+            }
+        }
+    }
+
+    async fn decide(&self, stage: PermissionStage, verdict: PermissionVerdict) {
+        let tool_call = "call".to_owned();
+        self.commands.send(AgentCommand::PermissionVerdict { tool_call, stage, verdict }).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn tool_is_used_only_after_the_policy_has_decided() {
+    let mut scene = Scene::in_turn().await;
+    let write = |path: &str| json!({"tool_name": "Write", "tool_input": {"file_path": path, "content": ""}});
+    for (verdict, expected) in [
+        (PermissionVerdict::NoObjection, Value::Null),
+        (PermissionVerdict::MustAsk { reason: "rule".to_owned() }, json!("ask")),
+        (PermissionVerdict::Denied { reason: "rule".to_owned() }, json!("deny")),
+    ] {
+        scene.runtime.say(hook_about("h", write("a.txt"))).await;
+        let query = scene.query().await;
+        assert_eq!((query.tool_call.as_str(), query.stage), ("call", PermissionStage::BeforeUse));
+        scene.decide(PermissionStage::BeforeUse, verdict).await;
+        let answer = scene.runtime.read().await;
+        let decision = &answer["response"]["response"]["hookSpecificOutput"]["permissionDecision"];
+        assert_eq!(decision, &expected, "{answer}");
+    }
+    scene.runtime.say(hook_about("h", json!("not an object"))).await;
+    scene.query().await;
+    scene.stop().await;
+}
+
+#[tokio::test]
+async fn unanswered_check_is_denied_before_the_runtime_is_stopped() {
+    let mut scene = Scene::in_turn().await;
+    scene.runtime.say(hook_about("h", json!({"tool_name": "Bash", "tool_input": {"command": "rm x"}}))).await;
+    scene.query().await;
+    scene.close.cancel();
+    let answer = scene.runtime.read().await;
+    assert_eq!(answer["response"]["request_id"], "h");
+    let output = &answer["response"]["response"]["hookSpecificOutput"];
+    assert_eq!(output["permissionDecision"], "deny", "{answer}");
+    scene.stop().await;
+}
+
+#[tokio::test]
+async fn input_that_the_user_changed_is_checked_again() {
+    let mut scene = Scene::in_turn().await;
+    for (verdict, expected) in [
+        (PermissionVerdict::NoObjection, ("allow", "b.txt")),
+        (
+            PermissionVerdict::Denied { reason: "a rule denies this".to_owned() },
+            ("deny", "a rule denies this"),
+        ),
+    ] {
+        let input = json!({"file_path": "a.txt", "content": ""});
+        let ask =
+            json!({"subtype": "can_use_tool", "tool_name": "Write", "tool_use_id": "call", "input": input});
+        scene.runtime.say(request_about("p", ask)).await;
+        assert_eq!(scene.query().await.stage, PermissionStage::Required);
+        let answer = ToolAnswer::Confirmed {
+            approval: Approval::Approved,
+            input: Some(r#"{"file_path": "b.txt", "content": ""}"#.to_owned()),
+            option: None,
+            suggestion: None,
+            remembered: Vec::new(),
+        };
+        let turn = TurnId::new("turn");
+        let command = AgentCommand::ToolAnswer { turn, tool_call: "call".to_owned(), answer };
+        scene.commands.send(command).await.unwrap();
+        let query = scene.query().await;
+        assert_eq!(query.stage, PermissionStage::BeforeUse);
+        let ToolAccess::Write(paths) = &query.request.access else { panic!("{query:?}") };
+        assert_eq!(paths[0].given, "b.txt");
+        scene.decide(PermissionStage::BeforeUse, verdict).await;
+        let answer = scene.runtime.read().await["response"]["response"].clone();
+        assert_eq!(answer["behavior"], expected.0);
+        let detail =
+            if expected.0 == "allow" { &answer["updatedInput"]["file_path"] } else { &answer["message"] };
+        assert_eq!(detail, expected.1);
+    }
     scene.stop().await;
 }

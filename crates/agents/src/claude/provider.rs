@@ -53,7 +53,7 @@ const COMMANDS: [(&str, &str); 3] = [
 
 /// Seconds that the runtime waits for the host's decision before it uses a tool. The host
 /// decides at once; after the timeout the runtime would continue without the decision.
-const HOOK_TIMEOUT: u32 = 3_600;
+const HOOK_TIMEOUT: u32 = 86_400;
 
 /// Finds the runtime to start. Called at every start, since a runtime may be installed
 /// while the host runs. Never downloads. The error tells the user what to do.
@@ -232,6 +232,7 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
             matcher: None,
             callbacks: vec![BEFORE_TOOL_USE.to_owned()],
             timeout_seconds: Some(HOOK_TIMEOUT),
+            blocks_on_failure: true,
         }],
         hook_events: true,
         settings: sensitive_files::settings(),

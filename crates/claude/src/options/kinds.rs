@@ -329,6 +329,8 @@ pub struct HookRegistration {
     pub callbacks: Vec<String>,
     /// Timeout after which the runtime continues without a response.
     pub timeout_seconds: Option<u32>,
+    /// Whether a failed hook blocks the action; newer runtimes only. Otherwise the action continues.
+    pub blocks_on_failure: bool,
 }
 
 impl HookRegistration {
@@ -339,6 +341,9 @@ impl HookRegistration {
         }
         if let Some(timeout) = self.timeout_seconds {
             body.insert("timeout".to_owned(), json!(timeout));
+        }
+        if self.blocks_on_failure {
+            body.insert("onFailure".to_owned(), json!("block"));
         }
         Value::Object(body)
     }

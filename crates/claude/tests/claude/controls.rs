@@ -187,6 +187,7 @@ async fn host_hooks_are_called_and_decide(program: Program) {
         matcher: matcher.map(str::to_owned),
         callbacks: vec![format!("host {event}")],
         timeout_seconds: Some(20),
+        blocks_on_failure: false,
     };
     fixture.launch.hooks =
         vec![hook("PreToolUse", Some("Bash")), hook("PostToolUse", None), hook("UserPromptSubmit", None)];

@@ -102,12 +102,14 @@ impl ClaudeDriver {
 
     /// Handles the result of the probe, after which the runtime is in the mode `returned` again.
     pub(super) fn auto_probed(&mut self, returned: PermissionMode, answer: Result<(), RequestError>) {
+        // After a failure the runtime may still be in the mode `auto`.
+        let restore = answer.is_err() || self.mode != returned;
         self.auto_mode.set(match answer {
             Ok(()) => Some(true),
             Err(RequestError::Refused { .. }) => Some(false),
             Err(RequestError::Send(_) | RequestError::TimedOut { .. } | RequestError::Exited) => None,
         });
-        if self.mode != returned {
+        if restore {
             self.requests.set_mode(&self.runtime.controls(), self.mode);
         }
     }

@@ -49,6 +49,8 @@ enum WaitingKind {
     BeforeUse { tool_call: String },
     /// The runtime needs permission to use a tool.
     Permission { tool_call: String, ask: Box<CanUseTool> },
+    /// The user has allowed a call with a changed input, which is checked before it runs.
+    Edited { tool_call: String, ask: Box<CanUseTool>, answer: PermissionAnswer },
     /// The runtime needs approval of a plan.
     Plan { tool_call: String, ask: Box<CanUseTool> },
     /// A tool asks the user.
@@ -69,6 +71,7 @@ impl WaitingKind {
         match self {
             Self::BeforeUse { tool_call }
             | Self::Permission { tool_call, .. }
+            | Self::Edited { tool_call, .. }
             | Self::Plan { tool_call, .. } => Some(tool_call),
             Self::Questions { .. } | Self::Elicitation { .. } => None,
         }
@@ -77,13 +80,15 @@ impl WaitingKind {
     fn input_request(&self) -> Option<&str> {
         match self {
             Self::Questions { request, .. } | Self::Elicitation { request, .. } => Some(request),
-            Self::BeforeUse { .. } | Self::Permission { .. } | Self::Plan { .. } => None,
+            Self::BeforeUse { .. } | Self::Permission { .. } | Self::Edited { .. } | Self::Plan { .. } => {
+                None
+            }
         }
     }
 
     fn stage(&self) -> Option<PermissionStage> {
         match self {
-            Self::BeforeUse { .. } => Some(PermissionStage::BeforeUse),
+            Self::BeforeUse { .. } | Self::Edited { .. } => Some(PermissionStage::BeforeUse),
             Self::Permission { .. } => Some(PermissionStage::Required),
             Self::Plan { .. } | Self::Questions { .. } | Self::Elicitation { .. } => None,
         }
@@ -123,7 +128,7 @@ impl ClaudeDriver {
         };
         let WaitingRequest { turn, kind, .. } = self.waiting_requests.remove(at);
         match kind {
-            WaitingKind::BeforeUse { .. } => {}
+            WaitingKind::BeforeUse { .. } | WaitingKind::Edited { .. } => {}
             WaitingKind::Permission { tool_call, .. } | WaitingKind::Plan { tool_call, .. } => {
                 self.events.push(AgentEvent::PermissionWithdrawn { tool_call })?;
             }
@@ -171,10 +176,12 @@ impl ClaudeDriver {
             self.mapper.denied(tool_call);
         }
         let answer = match (&waiting.kind, verdict) {
-            (WaitingKind::Permission { ask, .. }, PermissionVerdict::Denied { reason }) => {
-                PermissionAnswer::deny(reason).to_json(ask)
-            }
+            (
+                WaitingKind::Permission { ask, .. } | WaitingKind::Edited { ask, .. },
+                PermissionVerdict::Denied { reason },
+            ) => PermissionAnswer::deny(reason).to_json(ask),
             (WaitingKind::Permission { ask, .. }, _) => PermissionAnswer::allow().to_json(ask),
+            (WaitingKind::Edited { ask, answer, .. }, _) => answer.to_json(ask),
             (_, PermissionVerdict::Denied { reason }) => hook_decision("deny", &reason),
             (_, PermissionVerdict::MustAsk { reason }) => hook_decision("ask", &reason),
             (_, PermissionVerdict::NoObjection | PermissionVerdict::Allowed) => json!({}),
@@ -199,12 +206,10 @@ impl ClaudeDriver {
             WaitingKind::Permission { ask, .. } => {
                 let answer =
                     permission_answer(ask, approval, input.as_deref(), suggestion.as_deref(), &remembered);
-                if let (PermissionAnswer::Allow { updated_input: Some(edited), .. }, Some(turn)) =
-                    (&answer, &waiting.turn)
-                {
-                    let name = ask.tool_name.as_deref().unwrap_or_default();
-                    // The call is known, so no action follows; its result names the new input.
-                    self.mapper.permission_requested(turn, tool_call, name, edited);
+                if let PermissionAnswer::Allow { updated_input: Some(edited), .. } = &answer {
+                    let edited = edited.clone();
+                    self.check_edited(waiting, tool_call, edited, answer);
+                    return Ok(());
                 }
                 answer.to_json(ask)
             }
@@ -213,6 +218,7 @@ impl ClaudeDriver {
                 plan_review::answered(approval, option.as_deref(), suggestion.as_deref(), &input).to_json(ask)
             }
             WaitingKind::BeforeUse { .. }
+            | WaitingKind::Edited { .. }
             | WaitingKind::Questions { .. }
             | WaitingKind::Elicitation { .. } => {
                 return Ok(());
@@ -220,6 +226,27 @@ impl ClaudeDriver {
         };
         self.respond(&waiting.id, Ok(answer));
         self.end_question_turn(waiting.turn.as_ref())
+    }
+
+    /// Asks the session about an input that the user has changed: what is denied in every mode
+    /// stays denied.
+    fn check_edited(
+        &mut self,
+        waiting: WaitingRequest,
+        tool_call: &str,
+        edited: Value,
+        answer: PermissionAnswer,
+    ) {
+        let WaitingRequest { id, turn, kind: WaitingKind::Permission { ask, .. } } = waiting else { return };
+        let name = ask.tool_name.clone().unwrap_or_default();
+        if let Some(turn) = &turn {
+            // The call is known, so no action follows; its result names the new input.
+            self.mapper.permission_requested(turn, tool_call, &name, &edited);
+        }
+        let question = question(&name, &edited, None, RuleSuggestions::default());
+        let tool_call = tool_call.to_owned();
+        self.wait(&id, turn.clone(), WaitingKind::Edited { tool_call: tool_call.clone(), ask, answer });
+        self.prepare((turn, tool_call, PermissionStage::BeforeUse), name, edited, question);
     }
 
     /// Answers a request with a user's answers to questions.
@@ -231,7 +258,10 @@ impl ClaudeDriver {
         let reply = match &waiting.kind {
             WaitingKind::Questions { questions, ask, .. } => questions.answered(answer).to_json(ask),
             WaitingKind::Elicitation { pending, .. } => pending.answered(answer),
-            WaitingKind::BeforeUse { .. } | WaitingKind::Permission { .. } | WaitingKind::Plan { .. } => {
+            WaitingKind::BeforeUse { .. }
+            | WaitingKind::Permission { .. }
+            | WaitingKind::Edited { .. }
+            | WaitingKind::Plan { .. } => {
                 return Ok(());
             }
         };
@@ -244,20 +274,32 @@ impl ClaudeDriver {
         let (denied, kept) =
             std::mem::take(&mut self.waiting_requests).into_iter().partition(|waiting| waiting.is_of(turn));
         self.waiting_requests = kept;
-        for WaitingRequest { id, kind, .. } in Vec::from_iter::<Vec<WaitingRequest>>(denied) {
+        self.deny_requests(denied);
+        self.question_turn.take_if(|asking| asking == turn);
+    }
+
+    /// Denies all requests, before the runtime's stdin is closed: some runtimes use a tool whose
+    /// check is not answered.
+    pub(super) fn deny_all_requests(&mut self) {
+        let all = std::mem::take(&mut self.waiting_requests);
+        self.deny_requests(all);
+    }
+
+    fn deny_requests(&mut self, denied: Vec<WaitingRequest>) {
+        for WaitingRequest { id, kind, .. } in denied {
             if let Some(tool_call) = kind.tool_call() {
                 self.mapper.denied(tool_call);
             }
             let answer = match &kind {
                 WaitingKind::BeforeUse { .. } => hook_decision("deny", STOPPED),
                 WaitingKind::Permission { ask, .. }
+                | WaitingKind::Edited { ask, .. }
                 | WaitingKind::Plan { ask, .. }
                 | WaitingKind::Questions { ask, .. } => PermissionAnswer::deny(STOPPED).to_json(ask),
                 WaitingKind::Elicitation { .. } => elicitation::cancelled(),
             };
             self.respond(&id, Ok(answer));
         }
-        self.question_turn.take_if(|asking| asking == turn);
     }
 
     fn permission_request(&mut self, id: &str, ask: Box<CanUseTool>) -> Result<(), End> {
@@ -294,11 +336,14 @@ impl ClaudeDriver {
     }
 
     fn hook_callback(&mut self, id: &str, hook: &HookCallback) -> Result<(), End> {
-        let call = (hook.callback_id.as_deref() == Some(BEFORE_TOOL_USE))
-            .then(|| hook.input.as_deref().and_then(|input| serde_json::from_str::<Value>(input.get()).ok()))
-            .flatten();
-        let Some(call) = call else {
+        if hook.callback_id.as_deref() != Some(BEFORE_TOOL_USE) {
             self.respond(id, Ok(json!({})));
+            return Ok(());
+        }
+        let call = hook.input.as_deref().and_then(|input| serde_json::from_str::<Value>(input.get()).ok());
+        let Some(call) = call else {
+            // A call that cannot be checked must not run.
+            self.respond(id, Ok(hook_decision("deny", "The host cannot read this call.")));
             return Ok(());
         };
         let text = |field: &str| call.get(field).and_then(Value::as_str).map(str::to_owned);
