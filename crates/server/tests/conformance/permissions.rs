@@ -62,10 +62,14 @@ fn write(call: &str, path: &str) -> PermissionQuery {
 
 /// Starts a tool call and asks for permission.
 async fn request(player: &Player, query: PermissionQuery) {
+    request_with_meta(player, query, json!({})).await;
+}
+
+async fn request_with_meta(player: &Player, query: PermissionQuery, meta: Value) {
     let turn = query.turn.as_ref().map(TurnId::as_str);
     let started = json!({
         "type": "chat/toolCallStart", "turnId": turn, "toolCallId": query.tool_call, "toolName": query.request.tool,
-        "displayName": "Tool", "_meta": {"toolKind": "terminal"},
+        "displayName": "Tool", "_meta": meta,
     });
     player.act(started).await.unwrap();
     player.send(AgentEvent::PermissionRequested(Box::new(query))).await.unwrap();
@@ -139,7 +143,8 @@ async fn audit(scene: &mut Scene, count: usize) -> Vec<Value> {
 #[tokio::test]
 async fn answer_for_the_session_becomes_a_rule_and_allows_the_next_call() {
     let (mut scene, mut player) = audited_turn().await;
-    request(&player, shell("k1", PermissionStage::Required, "npm test")).await;
+    let terminal = json!({"toolKind": "terminal"});
+    request_with_meta(&player, shell("k1", PermissionStage::Required, "npm test"), terminal).await;
     scene.until("the question", has_status("k1", "pending-confirmation")).await;
     let chat = json!(scene.alice.chat(&scene.chat).unwrap());
     let asked = call(&chat, "k1");
@@ -150,10 +155,14 @@ async fn answer_for_the_session_becomes_a_rule_and_allows_the_next_call() {
         asked["options"].as_array().unwrap().iter().map(|option| option["id"].as_str().unwrap()).collect();
     assert_eq!(offered, ["allow-once", "allow-session", "allow-workspace", "deny"]);
 
-    scene.chat_accepts(answer("k1", "allow-session")).await;
-    let chat = json!(scene.alice.chat(&scene.chat).unwrap());
-    let meta = &call(&chat, "k1")["_meta"];
-    assert_eq!((&meta["toolKind"], &meta["innkeeper.permission"]["rules"]), (&json!("terminal"), &rules));
+    // The answer shows the kind again.
+    let mut echo = answer("k1", "allow-session");
+    echo["_meta"] = asked["_meta"].clone();
+    let kind = echo["_meta"].as_object_mut().unwrap().remove("innkeeper.toolKind");
+    echo["_meta"]["toolKind"] = kind.unwrap();
+    assert_eq!(echo["_meta"]["toolKind"], "terminal");
+    let channel = scene.chat.clone();
+    scene.completed(&channel, answer("k1", "allow-session"), echo).await;
     let AgentCommand::ToolAnswer { answer: given, .. } = decision(&mut player).await else {
         panic!("not an answer")
     };
