@@ -1,6 +1,6 @@
 // Reads what Innkeeper adds to the protocol in `_meta`. The values may be anything: what does not match is absent.
 
-import type { SessionState, SessionSummary, ToolCall, Uri } from './ahp/types';
+import type { ResponsePart, SessionState, SessionSummary, ToolCall, Uri } from './ahp/types';
 import { oneLine } from './format';
 
 /** Why a tool call waits for permission. */
@@ -104,4 +104,17 @@ function record(value: unknown): Record<string, unknown> {
 
 function list(value: unknown): unknown[] {
   return Array.isArray(value) ? value.slice(0, MAX_ITEMS) : [];
+}
+
+/** The ids of the parts of a turn that broke off: the agent has started them again. */
+export function discardedParts(parts: readonly ResponsePart[]): ReadonlySet<unknown> {
+  const named = parts.map((part) =>
+    part?.kind === 'systemNotification' ? record(record(part)['_meta'])['innkeeper.discardedParts'] : undefined,
+  );
+  return new Set(named.flatMap((ids) => list(ids)).filter((id) => typeof id === 'string'));
+}
+
+/** The id with which the host names a part. */
+export function partId(part: ResponsePart): unknown {
+  return part?.kind === 'toolCall' ? part.toolCall?.toolCallId : record(part)['id'];
 }

@@ -177,10 +177,7 @@ function toolCallChanged(state: ChatState, action: Action): ChatState {
     const next: ResponsePart = { kind: 'toolCall', toolCall: after };
     return before ? replacePart(turn, index, next) : { ...turn, responseParts: [...turn.responseParts, next] };
   });
-  // An action that leaves the call as it is still updates the status: the host publishes a waiting call again as a
-  // part, which does not.
-  const next = withActivity(changed);
-  return changed === state && next.status === state.status ? state : next;
+  return changed === state ? state : withActivity(changed);
 }
 
 function inputRequested(state: ChatState, action: Action): ChatState {

@@ -8,7 +8,7 @@ import { isOpenConfirmation } from '../ahp/confirmations';
 import { isOpenRequest } from '../ahp/input-requests';
 import type { ActiveTurn, ResponsePart, ToolCall, Turn } from '../ahp/types';
 import { duration, oneLine, sourceOf, usageText } from '../format';
-import { isPlan } from '../host-metadata';
+import { discardedParts, isPlan, partId } from '../host-metadata';
 import { ErrorBoundary } from './ErrorBoundary';
 import { LongText } from './LongText';
 import { AnsweredRequest } from './parts/AnsweredRequest';
@@ -47,16 +47,20 @@ function TurnContent({ turn, activity }: TurnViewProps) {
   const last = turn.responseParts.length - 1;
   const shownParts = useSignal(SHOWN_PARTS);
   const first = Math.max(0, turn.responseParts.length - shownParts.value);
+  const discarded = discardedParts(turn.responseParts);
   return (
     <section class="turn" data-turn={outcome ?? 'running'}>
       <UserMessage text={turn.message?.text ?? ''} />
       {first > 0 && <ShowEarlier count={first} what="parts" onShow={() => (shownParts.value += SHOWN_PARTS)} />}
-      {turn.responseParts.slice(first).map((part, offset) => (
-        // Parts are only appended and replaced, so the index identifies them; an id from an agent may occur twice.
-        <ErrorBoundary key={first + offset} of={part} fallback={() => <SourcePart value={part} />}>
-          <PartView part={part} streaming={running && first + offset === last} open={running && isOpen(part)} />
-        </ErrorBoundary>
-      ))}
+      {turn.responseParts.slice(first).map(
+        (part, offset) =>
+          !discarded.has(partId(part)) && (
+            // Parts are only appended and replaced, so the index identifies them; an id from an agent may occur twice.
+            <ErrorBoundary key={first + offset} of={part} fallback={() => <SourcePart value={part} />}>
+              <PartView part={part} streaming={running && first + offset === last} open={running && isOpen(part)} />
+            </ErrorBoundary>
+          ),
+      )}
       {running && <Working activity={activity} quiet={turn.responseParts[last]?.kind === 'markdown' || turn.responseParts.some(isOpen)} />}
       {outcome === 'cancelled' && <p class="outcome">Stopped</p>}
       {!running && <Footer turn={turn as Turn} />}

@@ -97,36 +97,6 @@ describe('a turn', () => {
     for (const action of ignored) expect(reduceChat(running, action), action.type).toBe(running);
   });
 
-  it('is emptied by a repeated start, and filled again with the parts that stay', () => {
-    const part = (id: string) => on('chat/responsePart', { part: { kind: 'markdown', id, content: `text of ${id}` } });
-    const call = {
-      status: 'pending-result-confirmation',
-      toolCallId: 'k',
-      toolName: 'bash',
-      displayName: 'Run command',
-      invocationMessage: 'Run `ls`',
-      success: true,
-      pastTenseMessage: 'Ran `ls`',
-      confirmed: 'not-needed',
-    };
-    const waiting = on('chat/responsePart', { part: { kind: 'toolCall', toolCall: call } });
-    const updated = on('chat/toolCallReady', { toolCallId: 'k', invocationMessage: 'Run `ls`' });
-    const question = { type: 'chat/inputRequested', request: { id: 'q', message: 'Which?', questions: [] } };
-    const usage = on('chat/usage', { usage: { inputTokens: 3 } });
-    const read: Action = { type: 'chat/isReadChanged', isRead: true };
-
-    const plain = fold([started, part('p1'), usage, read]);
-    const broken = fold([part('p2'), on('chat/delta', { partId: 'p2', content: ' and' })], plain);
-    expect(fold([started, part('p1'), usage, read], broken)).toEqual(plain);
-    expect(plain.status).toBe(Status.InProgress | Status.IsRead);
-
-    const asked = fold([started, part('p1'), waiting, updated, question]);
-    expect(asked.status).toBe(Status.InputNeeded);
-    expect(fold([part('p2'), started, part('p1'), waiting, updated, question], asked)).toEqual(asked);
-    expect(fold([started, waiting, updated], asked).status).toBe(Status.InputNeeded);
-    expect(fold([started], asked).activeTurn?.responseParts).toEqual([]);
-  });
-
   it('drops the turns after a truncation, and the active one', () => {
     const two = fold([
       started,

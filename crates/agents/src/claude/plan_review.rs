@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ahp_types::actions::{ChatToolCallReadyAction, StateAction};
 use ahp_types::common::{JsonObject, StringOrMarkdown};
-use ahp_types::state::{ConfirmationOption, ConfirmationOptionKind, ToolInput};
+use ahp_types::state::{ConfirmationOption, ConfirmationOptionKind};
 use innkeeper_claude::PermissionAnswer;
 use innkeeper_core::agent::Approval;
 use innkeeper_core::ids::TurnId;
@@ -80,8 +80,9 @@ pub(super) fn ask(turn: &TurnId, tool_call: &str, plan: String) -> StateAction {
         meta: Some(JsonObject::from_iter([(META.to_owned(), json!(true))])),
         contributor: None,
         intention: None,
-        invocation_message: StringOrMarkdown::Markdown { markdown: plan.clone() },
-        tool_input: Some(ToolInput::Inline(plan)),
+        invocation_message: StringOrMarkdown::Markdown { markdown: plan },
+        // VS Code would show it as another copy of the plan.
+        tool_input: None,
         confirmation_title: Some(StringOrMarkdown::from("Approve this plan?".to_owned())),
         risk_assessment: None,
         edits: None,

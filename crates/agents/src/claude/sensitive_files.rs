@@ -28,5 +28,9 @@ const FILES: [&str; 10] = [
 pub(super) fn settings() -> Map<String, Value> {
     let folders = FOLDERS.iter().map(|name| format!("Edit(//**/{name}/**)"));
     let rules: Vec<String> = folders.chain(FILES.iter().map(|name| format!("Edit(//**/{name})"))).collect();
-    Map::from_iter([("permissions".to_owned(), json!({"ask": rules}))])
+    Map::from_iter([
+        ("permissions".to_owned(), json!({"ask": rules})),
+        // In plan mode, newer runtimes would refuse calls that the host's policy asks about.
+        ("useAutoModeDuringPlan".to_owned(), json!(false)),
+    ])
 }

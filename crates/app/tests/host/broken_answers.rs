@@ -13,18 +13,27 @@ fn retrying(claude: PathBuf) -> HostOptions {
     options(claude).with_variable("CLAUDE_CODE_MAX_RETRIES", "2")
 }
 
-/// The texts of a turn.
+/// The texts of a turn, without those that a notification names as discarded.
 fn texts(client: &Observer, chat: &str) -> Result<Vec<String>> {
     let parts = &client.chat(chat)?.turns[0].response_parts;
+    let is_discarded = |id: &str| {
+        parts.iter().any(|part| match part {
+            ResponsePart::SystemNotification(notice) => {
+                let named = notice.meta.as_ref().and_then(|meta| meta.get("innkeeper.discardedParts"));
+                named.and_then(|ids| ids.as_array()).is_some_and(|ids| ids.iter().any(|each| each == id))
+            }
+            _ => false,
+        })
+    };
     let texts = parts.iter().filter_map(|part| match part {
-        ResponsePart::Markdown(part) => Some(part.content.clone()),
+        ResponsePart::Markdown(part) if !is_discarded(&part.id) => Some(part.content.clone()),
         _ => None,
     });
     Ok(texts.collect())
 }
 
 #[tokio::test]
-async fn answer_that_breaks_off_leaves_no_copy_in_the_turn() -> Result<()> {
+async fn answer_that_breaks_off_is_marked_as_discarded() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(retrying(claude)).await?;
         let Opened { mut client, chat, .. } = Opened::new(&host).await?;

@@ -230,6 +230,10 @@ impl ClientApprovals {
                 }
                 continue;
             }
+            // VS Code approves everything by default, which is not a decision of the user.
+            if matches!(entry.text.as_str(), "**/*" | "**" | "*") {
+                continue;
+            }
             let allows = |pattern: &PathPattern| {
                 need.is_met_by(Some(pattern)) && subject.is_allowed_by(pattern, bases)
             };

@@ -352,16 +352,13 @@ impl SessionActor {
         if let Some(chat) = self.chats.get_mut(chat) {
             chat.update_if_outdated(&self.publisher, Brief::IfRoom);
         }
-        let Some(mut event) = self.route_to_child(chat, event).await else { return };
+        let Some(event) = self.route_to_child(chat, event).await else { return };
         if closed {
             self.end_children(chat).await;
         }
         if let AgentEvent::PermissionRequested(query) = event {
             self.decide_permission(chat, *query).await;
             return;
-        }
-        if let (AgentEvent::PartsDiscarded { parts, .. }, Some(chat)) = (&mut event, self.chats.get(chat)) {
-            chat.output.add_moved_parts(parts);
         }
         let configures = matches!(event, AgentEvent::ConfigChanged { .. });
         self.decide_and_apply(chat, DecisionInput::Agent(event)).await;

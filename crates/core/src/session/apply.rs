@@ -24,18 +24,11 @@ impl SessionActor {
             if let Some(chat) = self.chats.get_mut(chat) {
                 chat.apply(&mut decision, &mut self.publisher);
             }
-            let discarded = decision.discarded.take();
-            let actions = match &discarded {
-                Some(_) => self.addressed(chat, decision.actions),
-                None => self.limit_output(chat, decision.actions).await,
-            };
+            let actions = self.limit_output(chat, decision.actions).await;
             let any = |is: fn(&StateAction) -> bool| actions.iter().any(|(_, action)| is(action.typed()));
             let shows = lists || any(|action| meaning(action).shows_in_list);
             let ended = any(|action| meaning(action).ends_turn());
-            match discarded {
-                Some(parts) => self.publish_turn_again(chat, &actions, &parts).await,
-                None => self.publish(&actions).await,
-            }
+            self.publish(&actions).await;
             for effect in decision.effects {
                 self.run_effect(chat, effect);
             }
@@ -109,34 +102,6 @@ impl SessionActor {
                 self.after_commit(channel, action.typed(), QueueEffect::of_host(action.typed()));
             }
         }
-    }
-
-    /// Publishes a running turn again, without these parts.
-    async fn publish_turn_again(
-        &mut self,
-        chat: &ChannelUri,
-        actions: &[(ChannelUri, Action)],
-        parts: &[String],
-    ) {
-        let written = self.publisher.write_if_ahead(actions).await;
-        for (channel, action) in actions {
-            // Not `after_commit`: no turn starts.
-            self.publisher.publish_host_action(channel, action, written);
-        }
-        let turn_size = self.publisher.running_turn_size(chat);
-        if let Some(chat) = self.chats.get_mut(chat) {
-            chat.output.discard(parts, turn_size);
-        }
-    }
-
-    /// The actions about a chat, with their channels.
-    fn addressed(
-        &self,
-        chat: &ChannelUri,
-        actions: Vec<(ActionTarget, StateAction)>,
-    ) -> Vec<(ChannelUri, Action)> {
-        let addressed = |(target, action)| (self.channel(chat, target).clone(), Action::own(action));
-        actions.into_iter().map(addressed).collect()
     }
 
     /// Updates turn counters, turn start times and the queue after a commit.

@@ -54,7 +54,6 @@ pub(super) use chats::{
 };
 pub(super) use children::parent_of;
 pub(super) use customizations::switches;
-pub(super) use discarded_parts::discard_id;
 pub(super) use inputs::cancel_open_requests;
 pub(super) use leftovers::{clear_chat_agent, clear_session_agents};
 pub(super) use names::cut as cut_name;
@@ -218,9 +217,6 @@ pub(super) struct Decision {
     pub(super) permissions: Vec<LedgerChange>,
     /// The chat's to-do list, if the agent reported it.
     pub(super) todo: Option<ChatTodo>,
-    /// The ids of parts that leave the running turn. The actions then publish the turn again:
-    /// they contain no new output and do not start a turn.
-    pub(super) discarded: Option<Vec<String>>,
     /// The host's follow-up actions.
     pub(super) actions: Vec<(ActionTarget, StateAction)>,
     /// External work.

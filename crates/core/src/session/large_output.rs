@@ -17,7 +17,6 @@ use ahp_types::common::StringOrMarkdown;
 use ahp_types::state::{ErrorInfo, ResponsePart};
 use bytes::Bytes;
 
-use super::decide::discard_id;
 use crate::action::meaning;
 use crate::output::OutputId;
 use cutting::{head, json_size, shorten};
@@ -75,9 +74,6 @@ pub(super) struct OutputLimiter {
     sizes: HashMap<String, PartSize>,
     /// The text that is being moved to pieces.
     moved: Option<MovedText>,
-    /// The ids of the parts that refer to moved text, by the id of the part that it was
-    /// moved from.
-    moved_parts: HashMap<String, Vec<String>>,
 }
 
 /// The inline size of a part.
@@ -92,29 +88,12 @@ struct PartSize {
 impl OutputLimiter {
     /// A limiter for a chat without a running turn.
     pub(super) fn new(new_id: fn() -> OutputId) -> Self {
-        Self { new_id, turn_size: 0, sizes: HashMap::new(), moved: None, moved_parts: HashMap::new() }
+        Self { new_id, turn_size: 0, sizes: HashMap::new(), moved: None }
     }
 
     /// Prepares for a turn whose document has this size.
     pub(super) fn begin_turn(&mut self, turn_size: usize) {
         *self = Self { turn_size, ..Self::new(self.new_id) };
-    }
-
-    /// Adds to a list of parts those that refer to text which was moved from them.
-    pub(super) fn add_moved_parts(&self, parts: &mut Vec<String>) {
-        let moved = parts.iter().filter_map(|part| self.moved_parts.get(part)).flatten();
-        let moved: Vec<String> = moved.cloned().collect();
-        parts.extend(moved);
-    }
-
-    /// Forgets parts that have left the running turn, whose document now has this size.
-    pub(super) fn discard(&mut self, parts: &[String], turn_size: usize) {
-        self.moved.take_if(|moved| parts.iter().any(|part| part == moved.name().part()));
-        for part in parts {
-            self.sizes.remove(part);
-            self.moved_parts.remove(part);
-        }
-        self.turn_size = turn_size;
     }
 
     /// Limits an action.
@@ -175,9 +154,7 @@ impl OutputLimiter {
     pub(super) fn end_text(&mut self, limited: &mut LimitedOutput) {
         let Some(moved) = self.moved.take() else { return };
         let room = self.part_limit().min(DESCRIPTION);
-        let (part, before) = (moved.name().part().to_owned(), limited.actions.len());
         moved.end(room, self.new_id, limited);
-        self.record_moved_parts(part, before, limited);
         self.turn_size += room + 2 * PART_OVERHEAD;
     }
 
@@ -235,24 +212,8 @@ impl OutputLimiter {
             limited.actions.push(publish(content));
         }
         if !rest.is_empty() {
-            let (part, before) = (name.part().to_owned(), limited.actions.len());
             let moved = self.moved.get_or_insert_with(|| MovedText::new(name));
             self.turn_size += PART_OVERHEAD * moved.push(&rest, self.new_id, limited);
-            self.record_moved_parts(part, before, limited);
-        }
-    }
-
-    /// Records the parts in the actions after the first `before` ones, which refer to text
-    /// that was moved from a part.
-    fn record_moved_parts(&mut self, part: String, before: usize, limited: &LimitedOutput) {
-        let mut new = Vec::new();
-        for action in limited.actions.iter().skip(before) {
-            if let StateAction::ChatResponsePart(action) = action {
-                new.extend(discard_id(&action.part).map(str::to_owned));
-            }
-        }
-        if !new.is_empty() {
-            self.moved_parts.entry(part).or_default().append(&mut new);
         }
     }
 

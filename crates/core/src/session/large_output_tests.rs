@@ -391,32 +391,3 @@ fn progress_of_a_running_tool_is_cut_and_not_stored() {
     assert!(chat.stored.is_empty());
     assert!(chat.limiter.turn_size < 1000, "{}", chat.limiter.turn_size);
 }
-
-#[test]
-fn discarded_text_includes_its_moved_parts_and_its_size() {
-    let mut chat = LimitedChat::new();
-    chat.begin("p1", "markdown", &"a".repeat(3 * PIECE));
-    // A new part ends the text before it.
-    chat.begin("p2", "markdown", "b");
-    chat.text("p1", &"c".repeat(2 * PIECE));
-    let mut parts = vec!["p1".to_owned(), "unknown".to_owned()];
-    chat.limiter.add_moved_parts(&mut parts);
-    let active = chat.state.active_turn.as_mut().unwrap();
-    let is_discarded = |part: &ResponsePart| parts.iter().any(|id| discard_id(part) == Some(id));
-    let all = active.response_parts.len();
-    active.response_parts.retain(|part| !is_discarded(part));
-    let [ResponsePart::Markdown(kept)] = &active.response_parts[..] else { panic!("{active:?}") };
-    assert_eq!((kept.id.as_str(), all), ("p2", 8), "p1 with its 3 pages and end, p2, 2 pages");
-
-    chat.limiter.discard(&parts, 100);
-    assert_eq!(chat.limiter.turn_size, 100);
-    // The text that was being moved is not published later.
-    assert!(chat.act(json!({"type": "chat/turnComplete", "duration": 1})).len() == 1);
-    // The part can be written again from its start.
-    let again = "d".repeat(1000);
-    let mut limited = LimitedOutput::default();
-    let part = json!({"kind": "markdown", "id": "p1", "content": again});
-    let action = json!({"type": "chat/responsePart", "turnId": "t", "part": part});
-    chat.limiter.limit(serde_json::from_value(action.clone()).unwrap(), &mut limited);
-    assert_eq!(json!(limited.actions), json!([action]));
-}

@@ -74,7 +74,7 @@ fn client_entry_with_false_does_not_override_the_users_rules() {
 #[test]
 fn client_approvals_can_be_turned_off() {
     let rules = json!({ "ls": true });
-    let edits = json!({ "**/*": true });
+    let edits = json!({ "**/a": true });
     for (key, value, commands, writes) in [
         ("terminalAutoApproveEnabled", json!(true), true, true),
         ("terminalAutoApproveEnabled", json!(null), true, true),
@@ -134,10 +134,11 @@ fn client_permissions_are_rules() {
 #[test]
 fn client_patterns_approve_edits_inside_of_roots() {
     let fixture = client(json!({ "editAutoApprovePatterns": {
-        "**/*": true, "**/*.{json,lock}": false, "**/.vscode/*.md": true, "docs/secret/**": false,
+        "**/*": true, "src/**": true, "**/*.json": true, "**/*.{json,lock}": false, "**/.vscode/*.md": true, "docs/secret/**": false,
     }}));
     for (path, expected) in [
         ("src/a.rs", true),
+        ("other/a.rs", false),
         ("x.json", false),
         ("X.JSON", false),
         (".env", false),
@@ -149,7 +150,7 @@ fn client_patterns_approve_edits_inside_of_roots() {
         let decision = fixture.write(path);
         assert_eq!(is_allowed(&decision), expected, "{path}: {decision:?}");
     }
-    for entry in [json!({ "**/*": true, "[a": false }), json!({ "**/*": true, "x": 1 }), json!(true)] {
+    for entry in [json!({ "src/*": true, "[a": false }), json!({ "src/*": true, "x": 1 }), json!(true)] {
         let fixture = client(json!({ "editAutoApprovePatterns": entry }));
         assert!(!is_allowed(&fixture.write("src/a.rs")), "{entry}");
     }

@@ -32,7 +32,6 @@ mod coverage;
 mod deduplication;
 mod deleted_records;
 mod directories;
-mod discarded_parts;
 mod dispatch;
 mod inputs;
 mod large_output;

@@ -219,10 +219,10 @@ async fn denying_rule_holds_in_every_mode() {
         let id: &'static str = ["k0", "k1", "k2", "k3", "k4"][number];
         request(&player, shell(id, PermissionStage::BeforeUse, "ls && rm -rf x")).await;
         assert!(matches!(verdict(&mut player).await, PermissionVerdict::Denied { .. }), "{mode}");
-        scene.until("the call is denied", has_status(id, "cancelled")).await;
+        scene.until("the call is denied", has_status(id, "completed")).await;
         let chat = json!(scene.alice.chat(&scene.chat).unwrap());
-        assert_eq!(call(&chat, id)["reason"], "denied");
-        let reason = call(&chat, id)["reasonMessage"].as_str().unwrap().to_owned();
+        assert_eq!(call(&chat, id)["error"]["code"], "denied");
+        let reason = call(&chat, id)["error"]["message"].as_str().unwrap().to_owned();
         assert!(reason.contains("Bash(rm:*)"), "{reason}");
     }
 }

@@ -5,12 +5,13 @@
 //! it, or its turn ends.
 
 use ahp_types::actions::{
-    ChatToolCallConfirmedAction, ChatToolCallReadyAction, SessionConfigChangedAction, StateAction,
+    ChatToolCallCompleteAction, ChatToolCallConfirmedAction, ChatToolCallReadyAction,
+    SessionConfigChangedAction, StateAction,
 };
 use ahp_types::common::{JsonObject, StringOrMarkdown};
 use ahp_types::state::{
     ConfirmationOption, ConfirmationOptionKind, ToolCallCancellationReason, ToolCallConfirmationReason,
-    ToolCallState, ToolInput,
+    ToolCallResult, ToolCallState, ToolInput,
 };
 use serde_json::{Value, json};
 
@@ -297,13 +298,38 @@ fn denied(view: DecisionView<'_>, query: &PermissionQuery, made: &PolicyDecision
         audit(&mut decision, AuditFacts::of_policy(query, made));
         return decision;
     }
-    // The row becomes cancelled, which only a call that waits for confirmation can.
-    let ready = ChatToolCallReadyAction { options: None, ..ready(view, query, made) };
+    // VS Code does not show a call that was cancelled before it ran, so the call fails.
+    let ready = ChatToolCallReadyAction {
+        confirmation_title: None,
+        editable: None,
+        confirmed: Some(ToolCallConfirmationReason::Setting),
+        ..ready(view, query, made)
+    };
     decision.actions.push((ActionTarget::Chat, StateAction::ChatToolCallReady(ready)));
-    decision.actions.push((ActionTarget::Chat, confirmed_by_host(view, query, made, false)));
+    decision.actions.push((ActionTarget::Chat, failed_as_denied(query, made)));
     decision.permissions.push(LedgerChange::Closed(query.tool_call.clone()));
     audit(&mut decision, AuditFacts::of_policy(query, made));
     decision
+}
+
+/// The end of a call that the policy denied.
+fn failed_as_denied(query: &PermissionQuery, made: &PolicyDecision) -> StateAction {
+    let target = query.question.invocation.as_text();
+    StateAction::ChatToolCallComplete(ChatToolCallCompleteAction {
+        turn_id: turn_of(query).to_owned(),
+        tool_call_id: query.tool_call.clone(),
+        meta: None,
+        result: ToolCallResult {
+            success: false,
+            past_tense_message: StringOrMarkdown::Markdown {
+                markdown: format!("Denied: {target}. {}", made.reason),
+            },
+            content: None,
+            structured_content: None,
+            error: Some(json!({"code": "denied", "message": made.reason})),
+        },
+        requires_result_confirmation: None,
+    })
 }
 
 fn allowed(view: DecisionView<'_>, query: &PermissionQuery, made: &PolicyDecision) -> Decision {
