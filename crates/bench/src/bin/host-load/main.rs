@@ -1,18 +1,20 @@
 //! Host benchmark: the cost of a commit and of a permission decision, the delay of many
 //! clients, the time to open a long chat, the resources of an idle host, and the time the
-//! host adds to a turn.
+//! host adds to a turn and to a tool call that needs permission.
 //!
 //! It starts its hosts on 127.0.0.1 and stops them. `scripts/bench` and `scripts/soak`
 //! build and run this program. It also serves as the host under load, in a separate
 //! process.
 
 mod bare;
+mod call_times;
 mod child;
 mod commit;
 mod crowd;
 mod fill;
 mod idle;
 mod open;
+mod permissions;
 mod policy;
 mod pressure;
 mod process;
@@ -50,7 +52,9 @@ enum LoadCommand {
     /// Measure the host on this machine and print a table
     Bench(BenchOptions),
     /// Measure the first delta of a turn through the host and from a bare runtime
-    Turn(TurnOptions),
+    Turn(RuntimeOptions),
+    /// Measure tool calls that a permission rule of the host allows, and those of a bare runtime
+    Permissions(RuntimeOptions),
     /// Let one client stop reading while others continue, then reconnect it
     Slow(SlowOptions),
     /// Let clients ask for much and never read; checks the host's memory
@@ -85,12 +89,18 @@ struct BenchOptions {
 }
 
 #[derive(Debug, Args)]
-struct TurnOptions {
+struct RuntimeOptions {
     #[command(flatten)]
     bench: BenchOptions,
     /// Claude runtime to measure with; can be given several times
     #[arg(long, value_name = "PATH", required = true)]
     claude: Vec<PathBuf>,
+}
+
+impl RuntimeOptions {
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(self.bench.deadline)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -124,11 +134,8 @@ fn run(options: HostLoadOptions) -> Result<ExitCode> {
             runtime(tokio::runtime::Builder::new_current_thread())?
                 .block_on(unless_stopped(deadline, bench(&options)))
         }
-        LoadCommand::Turn(options) => {
-            let deadline = Duration::from_secs(options.bench.deadline);
-            runtime(tokio::runtime::Builder::new_current_thread())?
-                .block_on(unless_stopped(deadline, turn(&options)))
-        }
+        LoadCommand::Turn(options) => on_one_thread(options.deadline(), turn(&options)),
+        LoadCommand::Permissions(options) => on_one_thread(options.deadline(), permissions(&options)),
         LoadCommand::Slow(options) => {
             let deadline = Duration::from_secs(options.seconds + 120);
             runtime(tokio::runtime::Builder::new_current_thread())?
@@ -188,11 +195,20 @@ async fn bench(options: &BenchOptions) -> Result<ExitCode> {
     print(&report, options)
 }
 
-async fn turn(options: &TurnOptions) -> Result<ExitCode> {
-    let TurnOptions { bench, claude } = options;
+async fn turn(options: &RuntimeOptions) -> Result<ExitCode> {
+    let RuntimeOptions { bench, claude } = options;
     let mut report = LoadReport::default();
     for claude in claude {
         turn::measure(&bench.innkeeper, claude, bench.quick, &mut report).await?;
+    }
+    print(&report, bench)
+}
+
+async fn permissions(options: &RuntimeOptions) -> Result<ExitCode> {
+    let RuntimeOptions { bench, claude } = options;
+    let mut report = LoadReport::default();
+    for claude in claude {
+        permissions::measure(&bench.innkeeper, claude, bench.quick, &mut report).await?;
     }
     print(&report, bench)
 }

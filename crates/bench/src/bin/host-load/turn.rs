@@ -13,7 +13,7 @@ use innkeeper_testkit::{HostOptions, TestHost};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::bare::BareRuntime;
+use crate::bare::{BareRuntime, HookUse};
 use crate::report::{LoadReport, percentiles};
 
 /// Maximum milliseconds that the host may add at the median.
@@ -50,7 +50,7 @@ pub(crate) async fn measure(
     let mut client = TurnClient::connect(&host).await?;
     // The first message starts the host's runtime, whose options the bare runtime copies.
     in_time(client.turn(PROMPT)).await?;
-    let mut runtime = BareRuntime::beside(&host).await?;
+    let mut runtime = BareRuntime::beside(&host, HookUse::None).await?;
     in_time(runtime.turn(PROMPT)).await?;
     let (mut bare, mut through_host) = (Vec::new(), Vec::new());
     for round in 0..warm_up + rounds {
@@ -78,7 +78,7 @@ pub(crate) async fn measure(
 }
 
 /// The name of the runtime's installation directory, which is its version.
-fn version(claude: &Path) -> String {
+pub(crate) fn version(claude: &Path) -> String {
     let folder = claude.parent().and_then(Path::file_name).unwrap_or(claude.as_os_str());
     folder.to_string_lossy().into_owned()
 }
