@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ahp_types::state::TurnState;
+use ahp_types::state::{ResponsePart, ToolCallState, TurnState};
 use anyhow::{Context as _, Result};
 use innkeeper_testkit::{Observer, TestHost, runtimes};
 use innkeeper_workspace::uri_of;
@@ -10,11 +10,26 @@ use serde_json::json;
 
 use crate::{new_session, options};
 
-/// Lets the agent read a file; returns whether it could.
+/// Lets the agent read a file; returns whether it could without asking. A request is denied.
 async fn reads(client: &mut Observer, chat: &str, turn: &str, file: &Path) -> Result<bool> {
     let script = format!("#demo\ntool Read {{\"file_path\":\"{}\"}}\necho", file.display());
     client.say(chat, turn, &script).await?;
-    client.until_turn_over(chat, turn).await?;
+    let is_settled = |client: &Observer| {
+        client.chat(chat).is_ok_and(|chat| match &chat.active_turn {
+            Some(active) => active.response_parts.iter().any(|part| waiting_call(part).is_some()),
+            None => chat.turns.iter().any(|past| past.id == turn),
+        })
+    };
+    client.until("the end of the turn or a request", is_settled).await?;
+    let parts = client.chat(chat)?.active_turn.as_ref().map(|active| active.response_parts.clone());
+    if let Some(call) = parts.iter().flatten().find_map(waiting_call) {
+        let denied = json!({
+            "type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": call, "approved": false, "reason": "denied",
+        });
+        client.dispatch(chat, denied).await?;
+        client.until_turn_over(chat, turn).await?;
+        return Ok(false);
+    }
     let last = client.chat(chat)?.turns.last().context("no turn")?;
     assert_eq!(last.state, TurnState::Complete);
     let parts = serde_json::to_value(&last.response_parts)?;
@@ -23,6 +38,17 @@ async fn reads(client: &mut Observer, chat: &str, turn: &str, file: &Path) -> Re
     let success = call["toolCall"]["success"].as_bool().context("no result")?;
     assert_eq!(call.to_string().contains("remember the milk"), success, "{call:#}");
     Ok(success)
+}
+
+/// The id of a call that waits for permission.
+fn waiting_call(part: &ResponsePart) -> Option<&str> {
+    match part {
+        ResponsePart::ToolCall(part) => match &part.tool_call {
+            ToolCallState::PendingConfirmation(call) => Some(&call.tool_call_id),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 #[tokio::test]
