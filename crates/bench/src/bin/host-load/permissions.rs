@@ -32,10 +32,10 @@ const ADDED_LIMIT: f64 = 1.0;
 const CALLS: usize = 20;
 
 /// Unmeasured turns of each runtime and tool, in which the runtime compiles its code.
-const WARM_UP: usize = 2;
+const WARM_UP: usize = 1;
 
 /// Measured turns of each runtime and tool.
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 8;
 
 /// Timeout of a turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(60);
