@@ -68,7 +68,7 @@ pub enum PermissionVerdict {
         /// Why.
         reason: String,
     },
-    /// The call may run.
+    /// The call may run. Before the use of a tool: without further questions.
     Allowed,
     /// The call must not run.
     Denied {

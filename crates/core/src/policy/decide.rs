@@ -23,9 +23,20 @@ pub fn decide(request: &PermissionRequest, context: &PolicyContext<'_>) -> Polic
         .or_else(|| judge.restriction(RuleBehavior::Ask))
         .or_else(|| judge.bypass())
         .unwrap_or_else(|| judge.by_access());
-    // Some agents do not ask in plan mode.
-    if context.mode == PermissionMode::Plan && decision.verdict == PolicyVerdict::Ask {
-        decision.overrides_agent |= judge.changes_something();
+    if context.mode == PermissionMode::Plan && judge.changes_something() {
+        match (decision.verdict, decision.layer) {
+            // Some agents do not ask in plan mode.
+            (PolicyVerdict::Ask, _) => decision.overrides_agent = true,
+            // A rule for later work does not start it.
+            (PolicyVerdict::Allow, PolicyLayer::Rule(_)) => {
+                let reason = "Plan mode asks before everything that may change something.".to_owned();
+                decision = PolicyDecision {
+                    overrides_agent: true,
+                    ..self::decision(PolicyVerdict::Ask, PolicyLayer::Mode, reason)
+                };
+            }
+            (PolicyVerdict::Allow | PolicyVerdict::Deny, _) => {}
+        }
     }
     decision
 }

@@ -57,7 +57,8 @@ fn writes_follow_the_mode() {
 
 #[test]
 fn plan_mode_asks_before_everything_that_may_change_something() {
-    let planning = Fixture::new().mode(PermissionMode::Plan);
+    let planning = Fixture::new().allow(&["Bash(touch:*)", "Edit"]).mode(PermissionMode::Plan);
+    assert_eq!(planning.write("src/a.rs").verdict, PolicyVerdict::Ask, "in spite of a rule");
     for (command, asks) in [
         ("ls -la && git status", false),
         ("cat src/a.rs | grep -n main", false),

@@ -184,7 +184,8 @@ impl ClaudeDriver {
             (WaitingKind::Edited { ask, answer, .. }, _) => answer.to_json(ask),
             (_, PermissionVerdict::Denied { reason }) => hook_decision("deny", &reason),
             (_, PermissionVerdict::MustAsk { reason }) => hook_decision("ask", &reason),
-            (_, PermissionVerdict::NoObjection | PermissionVerdict::Allowed) => json!({}),
+            (_, PermissionVerdict::Allowed) => hook_decision("allow", "A permission rule allows this call."),
+            (_, PermissionVerdict::NoObjection) => json!({}),
         };
         self.respond(&waiting.id, Ok(answer));
         self.end_question_turn(waiting.turn.as_ref())

@@ -182,6 +182,10 @@ pub(super) fn queried(
             decision.permissions.push(LedgerChange::LeftToAgent(facts));
             decision
         }
+        // The agent then does not ask, which saves the second question.
+        (PermissionStage::BeforeUse, PolicyVerdict::Allow) if matches!(made.layer, PolicyLayer::Rule(_)) => {
+            allowed(view, &query, &made)
+        }
         (PermissionStage::BeforeUse, PolicyVerdict::Allow) => {
             let mut decision = verdict(&query, PermissionVerdict::NoObjection);
             // Recorded when the call completes, unless the agent still asks.
@@ -351,7 +355,9 @@ fn allowed(view: DecisionView<'_>, query: &PermissionQuery, made: &PolicyDecisio
         confirmed: Some(confirmed),
         ..ready(view, query, made)
     };
-    decision.actions.push((ActionTarget::Chat, StateAction::ChatToolCallReady(ready)));
+    if query.turn.is_some() {
+        decision.actions.push((ActionTarget::Chat, StateAction::ChatToolCallReady(ready)));
+    }
     decision.permissions.push(LedgerChange::Closed(query.tool_call.clone()));
     audit(&mut decision, AuditFacts::of_policy(query, made));
     decision
