@@ -111,6 +111,7 @@ fn resumed_node_runtime_plan_with_all_options() {
             matcher: Some("Bash".to_owned()),
             callbacks: vec!["hook_0".to_owned()],
             timeout_seconds: Some(5),
+            blocks_on_failure: true,
         }],
         json_schema: Some(json!({ "type": "object" })),
         settings: Map::from_iter([
