@@ -71,11 +71,12 @@ pub enum AgentEvent {
         /// The message's id.
         id: String,
     },
-    /// An answer broke off, and the agent starts it again: these parts leave the running turn.
+    /// An answer broke off, and the agent starts it again. The session marks these parts as
+    /// discarded.
     PartsDiscarded {
         /// The turn.
         turn: TurnId,
-        /// The ids of the parts; for tool calls and input requests, the ids of these.
+        /// The ids of the parts; for tool calls, the ids of the calls.
         parts: Vec<String>,
     },
     /// The chat's to-do list changed. An empty list removes it.
