@@ -13,7 +13,7 @@ use innkeeper_claude::{Program, WardenProgram};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint};
 use innkeeper_core::storage::Storage;
-use innkeeper_core::{AdministratorRules, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AdministratorRules, EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig, ServerOptions};
 use innkeeper_store::{Store, StoreConfig};
@@ -100,6 +100,7 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
             unguarded_paths: vec![real_path(&workspace)],
             home: home(),
         },
+        edits: EditConfig::none(),
     })
     .await?;
     let files = local_files(&host, workspace, &settings.directories, settings.roots);

@@ -24,7 +24,7 @@ pub use offer::{
 };
 pub use open::{
     AgentConnection, Branch, BranchKind, ClientTool, History, OpenAgent, OpenError, OpeningAnswer,
-    OpeningOption, OpeningQuestion, ResumeToken, Selection, Switch,
+    OpeningOption, OpeningQuestion, RecorderSource, ResumeToken, Selection, Switch,
 };
 pub use permission::{PermissionQuery, PermissionQuestion, PermissionStage, PermissionVerdict};
 pub use record::{

@@ -30,6 +30,7 @@ use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::departures::Departures;
 use crate::directories::Primary;
+use crate::edits::{EditLog, NoEdits};
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::output::{OutputId, StoredOutput};
 use crate::permission_rules::PermissionRules;
@@ -58,6 +59,24 @@ pub struct HostConfig {
     pub storage: Arc<dyn Storage>,
     /// What the permission policy uses in all sessions.
     pub permissions: PermissionConfig,
+    /// The edit log.
+    pub edits: EditConfig,
+}
+
+/// The edit log and what it needs.
+#[derive(Clone, Debug)]
+pub struct EditConfig {
+    /// The log.
+    pub log: Arc<dyn EditLog>,
+    /// Where the agents of sessions without a directory work.
+    pub default_directory: Option<PathBuf>,
+}
+
+impl EditConfig {
+    /// Records nothing.
+    pub fn none() -> Self {
+        Self { log: Arc::new(NoEdits), default_directory: None }
+    }
 }
 
 /// What the permission policy uses in all sessions.
@@ -105,6 +124,7 @@ pub struct Host {
     moves: Semaphore,
     departures: Arc<Departures>,
     permission_rules: Arc<PermissionRules>,
+    edits: EditConfig,
     /// The directories of sessions that are not in memory.
     stored_directories: composing::StoredDirectories,
     /// Whether a session could not be stored during shutdown.
@@ -219,6 +239,7 @@ impl Host {
         ));
         let host = Arc::new(Self {
             permission_rules,
+            edits: config.edits,
             store: Arc::new(StateStore::restored(root, index)),
             storage: config.storage,
             providers: config.providers,

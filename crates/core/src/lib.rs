@@ -12,6 +12,7 @@ pub mod client_resources;
 pub mod clock;
 mod departures;
 mod directories;
+pub mod edits;
 pub mod files;
 pub mod host;
 pub mod ids;
@@ -25,4 +26,4 @@ pub mod storage;
 pub mod trust;
 
 pub use channel::{ChannelKind, ChannelUri};
-pub use host::{AdministratorRules, Host, HostConfig, PermissionConfig};
+pub use host::{AdministratorRules, EditConfig, Host, HostConfig, PermissionConfig};

@@ -17,7 +17,7 @@ use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::ClientId;
 use innkeeper_core::state::{Action, Origin, Outbox};
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{ChannelUri, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{ChannelUri, EditConfig, Host, HostConfig, PermissionConfig};
 use serde_json::json;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -91,6 +91,7 @@ impl TestHost {
             clock: Arc::new(SystemClock),
             storage: Arc::new(Nowhere),
             permissions: PermissionConfig::default(),
+            edits: EditConfig::none(),
         })
         .await
         .unwrap();

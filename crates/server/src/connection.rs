@@ -60,13 +60,14 @@ impl ServerContext {
     pub(crate) async fn without_agents() -> Arc<Self> {
         use innkeeper_core::clock::SystemClock;
         use innkeeper_core::storage::Nowhere;
-        use innkeeper_core::{HostConfig, PermissionConfig};
+        use innkeeper_core::{EditConfig, HostConfig, PermissionConfig};
         use innkeeper_workspace::{FilesConfig, LocalFiles};
         let config = HostConfig {
             providers: Vec::new(),
             clock: Arc::new(SystemClock),
             storage: Arc::new(Nowhere),
             permissions: PermissionConfig::default(),
+            edits: EditConfig::none(),
         };
         let host = Host::start(config).await.unwrap();
         let limits = ServerLimits::default();

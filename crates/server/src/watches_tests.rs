@@ -4,7 +4,7 @@ use std::pin::Pin;
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::state::{Frame, Outbox, Subscription};
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{HostConfig, PermissionConfig};
+use innkeeper_core::{EditConfig, HostConfig, PermissionConfig};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -40,6 +40,7 @@ impl World {
             clock,
             storage,
             permissions: PermissionConfig::default(),
+            edits: EditConfig::none(),
         })
         .await
         .unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{Host, HostConfig, PermissionConfig};
+use innkeeper_core::{EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_server::{
     Admission, ClientConnections, Listen, Server, ServerConfig, ServerLimits, ServerOptions,
 };
@@ -32,6 +32,7 @@ impl TestServer {
             clock: Arc::new(SystemClock),
             storage: Arc::new(Nowhere),
             permissions: PermissionConfig::default(),
+            edits: EditConfig::none(),
         };
         let host = Host::start(config).await.unwrap();
         let config = ServerConfig {

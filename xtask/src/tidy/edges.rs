@@ -30,7 +30,11 @@ const LAYERS: [Layer; 14] = [
         may_use: MayUse::Only(&[CORE]),
         tests_may_use: &[CORE_FAKES, TESTKIT, "innkeeper-workspace"],
     },
-    Layer { name: "innkeeper-workspace", may_use: MayUse::Only(&[CORE]), tests_may_use: &[] },
+    Layer {
+        name: "innkeeper-workspace",
+        may_use: MayUse::Only(&[CORE]),
+        tests_may_use: &["innkeeper-store"],
+    },
     Layer { name: "innkeeper-store", may_use: MayUse::Only(&[CORE]), tests_may_use: &[CORE_FAKES, TESTKIT] },
     Layer {
         name: "innkeeper-agents",

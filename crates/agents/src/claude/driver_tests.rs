@@ -8,7 +8,9 @@ use innkeeper_claude::{
     BoxFuture, ByteStream, Conversation, Directories, LaunchOptions, Program, StreamLaunch, StreamOnlyPeer,
     StreamTransport, Transport, WardenProgram,
 };
-use innkeeper_core::agent::{Approval, PermissionStage, PermissionVerdict, ResumeToken, ToolAnswer};
+use innkeeper_core::agent::{
+    Approval, PermissionStage, PermissionVerdict, RecorderSource, ResumeToken, ToolAnswer,
+};
 use innkeeper_core::model::ModelAccess;
 use innkeeper_core::policy::{PathResolver, ResolvedPath, ToolAccess};
 use serde_json::Value;
@@ -158,6 +160,7 @@ impl Scene {
             environment: Default::default(),
             client_tools: Arc::new([]),
             switches: Vec::new(),
+            edits: RecorderSource::none(),
         };
         let (commands, orders) = mpsc::channel(16);
         let (reports, events) = mpsc::channel(256);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::{Nowhere, Storage};
-use innkeeper_core::{Host, HostConfig, PermissionConfig};
+use innkeeper_core::{EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use innkeeper_workspace::{FilesConfig, LocalFiles};
 use tokio_util::task::TaskTracker;
@@ -39,6 +39,7 @@ impl LoadHost {
             clock: Arc::new(SystemClock),
             storage,
             permissions: PermissionConfig::default(),
+            edits: EditConfig::none(),
         })
         .await?;
         let config = ServerConfig {

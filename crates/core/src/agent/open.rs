@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{AgentCommand, AgentEvent, TurnLink};
+use crate::channel::ChannelUri;
+use crate::edits::{EditLog, EditRecorder, EditScope, NoEdits};
 use crate::ids::ClientId;
 use crate::trust::TrustedFolders;
 
@@ -46,6 +48,34 @@ pub struct OpenAgent {
     pub client_tools: Arc<[ClientTool]>,
     /// Customizations that were enabled or disabled; all others are enabled.
     pub switches: Vec<Switch>,
+    /// Records the agent's edits of files.
+    pub edits: RecorderSource,
+}
+
+/// Creates the recorder of a chat's edits, once the agent knows its directories.
+#[derive(Clone, Debug)]
+pub struct RecorderSource {
+    log: Arc<dyn EditLog>,
+    session: ChannelUri,
+    chat: ChannelUri,
+}
+
+impl RecorderSource {
+    /// A source for a chat.
+    pub fn new(log: Arc<dyn EditLog>, session: ChannelUri, chat: ChannelUri) -> Self {
+        Self { log, session, chat }
+    }
+
+    /// A source whose recorders record nothing.
+    pub fn none() -> Self {
+        Self::new(Arc::new(NoEdits), ChannelUri::root(), ChannelUri::root())
+    }
+
+    /// A recorder for an agent that works in these directories.
+    pub fn recorder(&self, roots: Vec<PathBuf>) -> Arc<dyn EditRecorder> {
+        let (session, chat) = (self.session.clone(), self.chat.clone());
+        self.log.recorder(EditScope { session, chat, roots })
+    }
 }
 
 /// The agent's own id of a conversation, with which another process can continue it.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ahp_types::common::StringOrMarkdown;
+use ahp_types::state::FileEdit;
 
 use crate::ids::TurnId;
 use crate::policy::{PermissionRequest, ResolvedPath};
@@ -56,6 +57,8 @@ pub struct PermissionQuestion {
     pub suggests_accepting_edits: bool,
     /// Whether the answer may become a rule.
     pub can_remember: bool,
+    /// What the call would change in files.
+    pub edits: Vec<FileEdit>,
 }
 
 /// The decision about a call that no user was asked about.

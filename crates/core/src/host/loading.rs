@@ -223,6 +223,7 @@ impl Host {
             addresses: Arc::clone(&self.addresses),
             clock: Arc::clone(&self.clock),
             permission_rules: Arc::clone(&self.permission_rules),
+            edits: Arc::clone(&self.edits.log),
             tasks: self.tasks.clone(),
         };
         let (actor, handle) = SessionActor::new(seed, services);

@@ -31,6 +31,7 @@ use crate::agent::{
 };
 use crate::channel::ChannelUri;
 use crate::clock::Clock;
+use crate::edits::EditLog;
 use crate::ids::ClientId;
 use crate::permission_rules::PermissionRules;
 use crate::state::{ChannelState, StateStore};
@@ -106,6 +107,8 @@ pub(crate) struct SessionServices {
     pub(crate) clock: Arc<dyn Clock>,
     /// The permission rules of all sessions.
     pub(crate) permission_rules: Arc<PermissionRules>,
+    /// The edit log.
+    pub(crate) edits: Arc<dyn EditLog>,
     /// Counts helper tasks.
     pub(crate) tasks: TaskTracker,
 }
@@ -113,7 +116,7 @@ pub(crate) struct SessionServices {
 impl SessionActor {
     /// Creates the actor and its handle. The session's channels must exist in the store.
     pub(crate) fn new(seed: SessionSeed, services: SessionServices) -> (Self, SessionHandle) {
-        let SessionServices { store, storage, addresses, clock, permission_rules, tasks } = services;
+        let SessionServices { store, storage, addresses, clock, permission_rules, edits, tasks } = services;
         let SessionSeed { uri, chats, created_at, provider, creator, listed, next_entry, stale } = seed;
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
         let handle = SessionHandle::new(sender.clone());
@@ -125,10 +128,10 @@ impl SessionActor {
             publisher.request_checkpoint();
         }
         let actor = Self {
-            uri,
             creator,
             publisher,
-            opener: AgentOpener { provider, tasks, inputs: sender.downgrade() },
+            opener: AgentOpener { provider, session: uri.clone(), edits, tasks, inputs: sender.downgrade() },
+            uri,
             addresses,
             chats,
             session_rules: SessionRules::default(),

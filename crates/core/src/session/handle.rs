@@ -279,6 +279,7 @@ mod tests {
                 Vec::new(),
                 PermissionConfig::default(),
             )),
+            edits: Arc::new(crate::edits::NoEdits),
             tasks: TaskTracker::new(),
         };
         SessionActor::new(seed, services)

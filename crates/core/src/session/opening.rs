@@ -16,9 +16,12 @@ use tokio_util::task::TaskTracker;
 use super::chats::Chat;
 use super::handle::SessionInput;
 use super::publisher::Publisher;
-use crate::agent::{AgentProvider, History, OpenAgent, OpenError, OpeningAnswer, ResumeToken, Selection};
+use crate::agent::{
+    AgentProvider, History, OpenAgent, OpenError, OpeningAnswer, RecorderSource, ResumeToken, Selection,
+};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
+use crate::edits::EditLog;
 use crate::state::{ChannelState, StateStore};
 use crate::storage::StoredTurn;
 use crate::trust::TrustedFolders;
@@ -29,6 +32,10 @@ const ENVIRONMENT: &str = "environment";
 /// Opens agents with the session's provider.
 pub(super) struct AgentOpener {
     pub(super) provider: Arc<dyn AgentProvider>,
+    /// The session.
+    pub(super) session: ChannelUri,
+    /// Where agents record their edits.
+    pub(super) edits: Arc<dyn EditLog>,
     /// Counts the opening tasks, so that shutdown waits for them.
     pub(super) tasks: TaskTracker,
     /// Where the tasks report. Weak, so that the actor does not keep itself alive.
@@ -76,6 +83,7 @@ impl AgentOpener {
             config: briefing.config,
             client_tools: if features.client_tools { briefing.client_tools } else { Arc::new([]) },
             switches: briefing.switches,
+            edits: RecorderSource::new(Arc::clone(&self.edits), self.session.clone(), chat.uri.clone()),
         };
         let opened = self.provider.open(request, chat.opening.clone());
         let mut report = OpeningReport {

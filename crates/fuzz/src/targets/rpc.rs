@@ -19,7 +19,7 @@ use innkeeper_core::agent::{
 };
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{Host, HostConfig, PermissionConfig};
+use innkeeper_core::{EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_server::{Admission, Listen, Server, ServerConfig};
 use innkeeper_workspace::{FilesConfig, LocalFiles};
 use serde::Deserialize;
@@ -154,6 +154,7 @@ async fn talk(sent: &[u8], wanted: usize) -> Expected {
         clock: Arc::new(SystemClock),
         storage: Arc::new(Nowhere),
         permissions: PermissionConfig::default(),
+        edits: EditConfig::none(),
     };
     let host = Host::start(config).await.unwrap_or_else(|error| panic!("{error}"));
     let config = ServerConfig {

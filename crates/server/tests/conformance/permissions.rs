@@ -47,6 +47,7 @@ fn query(call: &str, stage: PermissionStage, tool: &str, access: ToolAccess) -> 
             suggested_rules: Vec::new(),
             suggests_accepting_edits: false,
             can_remember: true,
+            edits: Vec::new(),
         },
     }
 }

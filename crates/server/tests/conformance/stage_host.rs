@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use innkeeper_core::clock::{Clock, SystemClock};
 use innkeeper_core::storage::{Nowhere, Storage};
-use innkeeper_core::{Host, HostConfig, PermissionConfig};
+use innkeeper_core::{EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_core_fakes::Stage;
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use innkeeper_testkit::{Observer, RawClient};
@@ -53,6 +53,7 @@ impl StageHost {
             clock: Arc::clone(&options.clock),
             storage: Arc::clone(&options.storage),
             permissions: PermissionConfig::default(),
+            edits: EditConfig::none(),
         })
         .await?;
         let config = ServerConfig {

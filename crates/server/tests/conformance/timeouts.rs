@@ -9,7 +9,7 @@ use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::{ClientId, ConnectionId};
 use innkeeper_core::state::{Action, Frame, Origin, Outbox, Subscription};
 use innkeeper_core::storage::{Storage as _, StorageError};
-use innkeeper_core::{ChannelUri, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{ChannelUri, EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_core_fakes::{MemoryStorage, Player, Stage};
 use serde_json::json;
 
@@ -22,6 +22,7 @@ async fn start(stage: &Stage, storage: &Arc<MemoryStorage>) -> Arc<Host> {
         clock: Arc::new(SystemClock),
         storage,
         permissions: PermissionConfig::default(),
+        edits: EditConfig::none(),
     };
     Host::start(config).await.unwrap()
 }

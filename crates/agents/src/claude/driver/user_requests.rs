@@ -571,6 +571,7 @@ fn question(
         suggested_rules: suggestions.rules,
         suggests_accepting_edits: suggestions.accept_edits,
         can_remember: ask.is_none_or(|ask| ask.suppress_always_allow_rule != Some(true)),
+        edits: Vec::new(),
     }
 }
 
