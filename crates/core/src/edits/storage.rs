@@ -68,7 +68,8 @@ pub trait EditStorage: Send + Sync + fmt::Debug + 'static {
     /// The reviews of a session.
     fn reviews(&self, session: &ChannelUri) -> Result<Vec<FileReview>, EditStorageError>;
 
-    /// Copies the records of some turns of a chat to a chat of a session.
+    /// Copies the records of some turns of a chat. `to` is the session and the chat that
+    /// receives them.
     fn copy_records(
         &self,
         from: &ChannelUri,
@@ -79,10 +80,12 @@ pub trait EditStorage: Send + Sync + fmt::Debug + 'static {
     /// Assigns a chat's records to another session.
     fn move_records(&self, chat: &ChannelUri, to: &ChannelUri) -> Result<(), EditStorageError>;
 
-    /// Deletes a chat's records.
+    /// Deletes a chat's records. For its contents, see [`Self::remove_session`].
     fn remove_chat(&self, chat: &ChannelUri) -> Result<(), EditStorageError>;
 
-    /// Deletes all data of a session.
+    /// Deletes all data of a session. Contents that only this session refers to are deleted by
+    /// the next [`Self::collect_garbage`], even if they were stored recently: only its caller
+    /// knows which contents are still held.
     fn remove_session(&self, session: &ChannelUri) -> Result<(), EditStorageError>;
 
     /// Deletes contents that nothing refers to, except for `held` and for recently stored ones,
