@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
@@ -73,12 +74,22 @@ impl StoreFiles {
         self.directory.join("innkeeper.db.backup-new")
     }
 
-    /// An unused path for a damaged database, even if the clock was set back.
+    /// An unused path for a damaged database.
     pub(crate) fn damaged(&self, stamp: &str) -> PathBuf {
-        let first = self.directory.join(format!("innkeeper.db.damaged-{stamp}"));
-        let others = (2_u32..).map(|number| beside(&first, &format!("-{number}")));
-        std::iter::once(first.clone()).chain(others).find(|path| !path.exists()).unwrap_or(first)
+        damaged(&self.database(), stamp)
     }
+}
+
+/// An unused path for a damaged database, even if the clock was set back.
+pub(crate) fn damaged(database: &Path, stamp: &str) -> PathBuf {
+    let first = beside(database, &format!(".damaged-{stamp}"));
+    let others = (2_u32..).map(|number| beside(&first, &format!("-{number}")));
+    std::iter::once(first.clone()).chain(others).find(|path| !path.exists()).unwrap_or(first)
+}
+
+/// The time as a part of a file name.
+pub(crate) fn file_stamp(time: Timestamp) -> String {
+    time.strftime("%Y%m%dT%H%M%S%3fZ").to_string()
 }
 
 /// The path of a file that SQLite keeps next to a database.

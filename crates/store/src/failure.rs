@@ -112,11 +112,16 @@ fn sql_error(error: &rusqlite::Error) -> StorageError {
     if is_damage(error) {
         return StorageError::Damaged { what: "the database".to_owned(), reason: error.to_string() };
     }
-    StorageError::Failed(match error.sqlite_error_code() {
+    StorageError::Failed(explanation(error))
+}
+
+/// An SQLite error as text, with what to do if that is known.
+pub(crate) fn explanation(error: &rusqlite::Error) -> String {
+    match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             "another program has locked the database; close it and try again".to_owned()
         }
         Some(ErrorCode::ReadOnly) => "the database is read-only; make the data directory writable".to_owned(),
         _ => error.to_string(),
-    })
+    }
 }

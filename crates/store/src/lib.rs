@@ -2,13 +2,15 @@
 //!
 //! One thread owns the connection that writes, another the connection that reads, and a
 //! third takes backups; the rest of the process sends them requests through bounded
-//! queues. Records that cannot be read are set aside and reported, never deleted.
+//! queues. Records that cannot be read are set aside and reported, never deleted. The edit
+//! log has a database of its own.
 
 mod apply;
 mod audit;
 mod backup;
 mod checksum;
 mod database;
+mod edits;
 mod failure;
 mod header;
 mod index;
@@ -29,5 +31,6 @@ mod store;
 mod writer;
 
 pub use backup::BackupSchedule;
+pub use edits::{EditDatabase, EditDatabaseConfig};
 pub use opening::OpenStoreError;
 pub use store::{Store, StoreConfig};

@@ -12,6 +12,7 @@ use innkeeper_core::storage::StoredRow;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::apply;
+use crate::database::file_stamp;
 use crate::failure::StoreFailure;
 use crate::index::{channel, json};
 use crate::problems::Problems;
@@ -43,7 +44,7 @@ impl Mender {
 
     /// The time as part of a file name.
     pub(crate) fn stamp(&self) -> String {
-        self.clock.now().strftime("%Y%m%dT%H%M%S%3fZ").to_string()
+        file_stamp(self.clock.now())
     }
 
     /// The report of problems.

@@ -8,14 +8,27 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::database::{definitions, in_memory};
 use crate::failure::is_full;
 
-/// The steps in order; the first is number 1.
-const STEPS: [&str; 5] = [
-    include_str!("../migrations/0001_initial.sql"),
-    include_str!("../migrations/0002_agent_messages.sql"),
-    include_str!("../migrations/0003_checksums.sql"),
-    include_str!("../migrations/0004_output.sql"),
-    include_str!("../migrations/0005_rules_and_audit.sql"),
-];
+/// The migrations of one kind of database.
+#[derive(Debug)]
+pub(crate) struct Migrations {
+    /// The steps in order; the first is number 1.
+    steps: &'static [&'static str],
+}
+
+/// The migrations of the host's database.
+pub(crate) const STORE: Migrations = Migrations {
+    steps: &[
+        include_str!("../migrations/0001_initial.sql"),
+        include_str!("../migrations/0002_agent_messages.sql"),
+        include_str!("../migrations/0003_checksums.sql"),
+        include_str!("../migrations/0004_output.sql"),
+        include_str!("../migrations/0005_rules_and_audit.sql"),
+    ],
+};
+
+/// The migrations of the edit log's database.
+pub(crate) const EDITS: Migrations =
+    Migrations { steps: &[include_str!("../migrations/edits/0001_initial.sql")] };
 
 /// Why the schema could not be migrated.
 #[derive(Debug, thiserror::Error)]
@@ -39,11 +52,6 @@ pub(crate) enum MigrateError {
     Sql(#[from] rusqlite::Error),
 }
 
-/// The newest schema version.
-pub(crate) fn known() -> i64 {
-    i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
-}
-
 /// What the schema version and the tables of a database say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SchemaState {
@@ -60,55 +68,62 @@ pub(crate) enum SchemaState {
     Unexpected,
 }
 
-/// Compares the schema version with the tables, and rejects an unrecognised or newer
-/// version. Does not write.
-pub(crate) fn inspect(db: &Connection) -> Result<SchemaState, MigrateError> {
-    let found = user_version(db)?;
-    match version_of(&definitions(db)?)? {
-        Some(version) if version == found => Ok(SchemaState::Known),
-        Some(version @ 1..) => Ok(SchemaState::Renumbered { found, version }),
-        _ if found < 0 => Err(MigrateError::Foreign { found }),
-        _ if found > known() => Err(MigrateError::Newer { found, known: known() }),
-        _ => Ok(SchemaState::Unexpected),
+impl Migrations {
+    /// The newest schema version.
+    fn known(&self) -> i64 {
+        i64::try_from(self.steps.len()).unwrap_or(i64::MAX)
+    }
+
+    /// Compares the schema version with the tables, and rejects an unrecognised or newer
+    /// version. Does not write.
+    pub(crate) fn inspect(&self, db: &Connection) -> Result<SchemaState, MigrateError> {
+        let found = user_version(db)?;
+        match self.version_of(&definitions(db)?)? {
+            Some(version) if version == found => Ok(SchemaState::Known),
+            Some(version @ 1..) => Ok(SchemaState::Renumbered { found, version }),
+            _ if found < 0 => Err(MigrateError::Foreign { found }),
+            _ if found > self.known() => Err(MigrateError::Newer { found, known: self.known() }),
+            _ => Ok(SchemaState::Unexpected),
+        }
+    }
+
+    /// The schema version that has these tables.
+    fn version_of(&self, found: &[String]) -> rusqlite::Result<Option<i64>> {
+        let db = in_memory()?;
+        for (version, step) in (0..).zip([""].into_iter().chain(self.steps.iter().copied())) {
+            db.execute_batch(step)?;
+            if definitions(&db)? == found {
+                return Ok(Some(version));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs the missing steps, then rebuilds the file: it removes content that earlier
+    /// versions left in free space, and puts the same tables onto the same pages in every
+    /// database, which a repair relies on.
+    pub(crate) fn run(&self, db: &mut Connection) -> Result<(), MigrateError> {
+        let found = user_version(db)?;
+        for (number, step) in (1_i64..).zip(self.steps).filter(|(number, _)| *number > found) {
+            let step_in = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            step_in.execute_batch(step)?;
+            step_in.pragma_update(None, "user_version", number)?;
+            step_in.commit()?;
+        }
+        if found < self.known() {
+            match db.execute_batch("VACUUM") {
+                Err(error) if is_full(&error) => {
+                    tracing::warn!(
+                        "not enough disk space to rebuild the database; it may contain deleted content"
+                    );
+                }
+                rebuilt => rebuilt?,
+            }
+        }
+        Ok(())
     }
 }
 
 fn user_version(db: &Connection) -> rusqlite::Result<i64> {
     db.query_row("PRAGMA user_version", [], |row| row.get(0))
-}
-
-/// The schema version that has these tables.
-fn version_of(found: &[String]) -> rusqlite::Result<Option<i64>> {
-    let db = in_memory()?;
-    for (version, step) in (0..).zip([""].into_iter().chain(STEPS)) {
-        db.execute_batch(step)?;
-        if definitions(&db)? == found {
-            return Ok(Some(version));
-        }
-    }
-    Ok(None)
-}
-
-/// Runs the missing steps, then rebuilds the file: it removes content that earlier
-/// versions left in free space, and puts the same tables onto the same pages in every
-/// database, which a repair relies on.
-pub(crate) fn run(db: &mut Connection) -> Result<(), MigrateError> {
-    let found = user_version(db)?;
-    for (number, step) in (1_i64..).zip(STEPS).filter(|(number, _)| *number > found) {
-        let step_in = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        step_in.execute_batch(step)?;
-        step_in.pragma_update(None, "user_version", number)?;
-        step_in.commit()?;
-    }
-    if found < known() {
-        match db.execute_batch("VACUUM") {
-            Err(error) if is_full(&error) => {
-                tracing::warn!(
-                    "not enough disk space to rebuild the database; it may contain deleted content"
-                );
-            }
-            rebuilt => rebuilt?,
-        }
-    }
-    Ok(())
 }

@@ -157,7 +157,7 @@ enum Opened {
 
 fn try_open(path: &Path, mender: &Mender) -> Result<Opened, OpenStoreError> {
     let inspected = connect(path, ConnectionPurpose::Write).map_err(MigrateError::from).and_then(|db| {
-        let inspected = migrate::inspect(&db)?;
+        let inspected = migrate::STORE.inspect(&db)?;
         Ok((db, inspected))
     });
     let (mut db, inspected) = match inspected {
@@ -179,7 +179,7 @@ fn try_open(path: &Path, mender: &Mender) -> Result<Opened, OpenStoreError> {
         }
         SchemaState::Unexpected => return Ok(Opened::Damaged("unexpected table definitions".to_owned())),
     };
-    match prepared.map_err(MigrateError::from).and_then(|()| migrate::run(&mut db)) {
+    match prepared.map_err(MigrateError::from).and_then(|()| migrate::STORE.run(&mut db)) {
         Ok(()) => {
             // The log may contain content that was deleted just before a crash.
             if let Err(error) = truncate_log(&db) {
@@ -192,7 +192,7 @@ fn try_open(path: &Path, mender: &Mender) -> Result<Opened, OpenStoreError> {
     }
 }
 
-fn migrate_error(path: &Path, error: MigrateError) -> OpenStoreError {
+pub(crate) fn migrate_error(path: &Path, error: MigrateError) -> OpenStoreError {
     let path = path.to_owned();
     match error {
         MigrateError::Newer { found, known } => OpenStoreError::Newer { path, found, known },

@@ -41,7 +41,7 @@ pub(crate) fn attach(files: &StoreFiles, into: &Connection) -> io::Result<Option
 
 fn migrated(copy: &Path) -> Result<(), MigrateError> {
     let mut db = connect(copy, ConnectionPurpose::Fill)?;
-    migrate::run(&mut db)?;
+    migrate::STORE.run(&mut db)?;
     let checked: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if checked == "ok" {
         Ok(())

@@ -129,7 +129,7 @@ impl SalvageCounts {
 
 fn fill(files: &StoreFiles, mender: &Mender) -> Result<SalvageCounts, SalvageError> {
     let mut into = connect(&files.salvaging(), ConnectionPurpose::Fill)?;
-    migrate::run(&mut into)?;
+    migrate::STORE.run(&mut into)?;
     let mut counts = SalvageCounts::default();
     let source = source(files, &definitions(&into)?)?;
     let backup = restore::attach(files, &into)?;
@@ -387,7 +387,7 @@ fn copy_if_there(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -36,7 +36,7 @@ impl Fixture {
         let files = StoreFiles::of(self.directory.path());
         private().open(files.database()).unwrap();
         let mut db = connect(&files.database(), ConnectionPurpose::Write).unwrap();
-        migrate::run(&mut db).unwrap();
+        migrate::STORE.run(&mut db).unwrap();
         db
     }
 
