@@ -116,6 +116,8 @@ impl EditDatabase {
             if thread.join().is_err() {
                 tracing::error!("the thread of the edit database panicked");
             }
+            // A reader may have opened it again after the writer ended.
+            drop(self.read.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 

@@ -96,14 +96,18 @@ fn try_open(path: &Path) -> Result<OpenedEdits, OpenStoreError> {
         }
         Err(error) => return Err(migrate_error(path, error)),
     };
-    match inspected {
-        SchemaState::Known => {}
-        SchemaState::Renumbered { .. } | SchemaState::Unexpected => {
+    let numbered = match inspected {
+        SchemaState::Known => Ok(()),
+        SchemaState::Renumbered { found, version } => {
+            tracing::warn!(found, version, "corrected the damaged schema version of the edit database");
+            db.pragma_update(None, "user_version", version)
+        }
+        SchemaState::Unexpected => {
             return Ok(OpenedEdits::Damaged("unexpected table definitions".to_owned()));
         }
-    }
+    };
     // Takes effect when the first migration rebuilds the file.
-    let prepared = db.pragma_update(None, "auto_vacuum", "INCREMENTAL");
+    let prepared = numbered.and_then(|()| db.pragma_update(None, "auto_vacuum", "INCREMENTAL"));
     match prepared.map_err(MigrateError::from).and_then(|()| migrate::EDITS.run(&mut db)) {
         Ok(()) => {
             // The log may contain content that was deleted just before a crash.

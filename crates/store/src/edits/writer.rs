@@ -162,12 +162,16 @@ impl EditWriter {
             db.pragma_update(None, "synchronous", "FULL")?;
         }
         let written = transact(db, requests());
-        if durable {
-            db.pragma_update(None, "synchronous", "NORMAL")?;
+        if durable && let Err(error) = db.pragma_update(None, "synchronous", "NORMAL") {
+            tracing::warn!(%error, "the edit database stays in its slower, durable mode");
         }
         let mut replies = written?;
+        // From here on nothing may fail: the requests are committed, and must not be repeated.
         if shrinks {
-            let left = garbage::shrink(db)?;
+            let left = garbage::shrink(db).unwrap_or_else(|failure| {
+                tracing::warn!(%failure, "could not shrink the edit database");
+                0
+            });
             for (reply, request) in replies.iter_mut().zip(requests()) {
                 if matches!(request, EditRequest::Shrink) {
                     reply.count = left;

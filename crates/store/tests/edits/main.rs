@@ -6,9 +6,14 @@
     reason = "a test helper that fails must fail the test"
 )]
 
+mod crash;
+mod damage;
 mod garbage;
+mod model;
 mod removal;
 mod round_trip;
+mod sizes;
+mod threads;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
