@@ -4,9 +4,10 @@
 //! the first use, so that a host without edits does not pay for them. Contents are compressed
 //! and checked on the caller's thread.
 //!
-//! Invariants: each method is one transaction, except for the garbage collection. A content
-//! that a put or a record refers to is not deleted before its grace period ends. A damaged
-//! database is set aside; there are no backups.
+//! Invariants: each method is one transaction, except for the garbage collection. A content is
+//! deleted only if nothing refers to it or if the quota is exceeded, and not while it is held,
+//! was put recently or is needed to repair an interrupted operation. A damaged database is set
+//! aside; there are no backups.
 
 mod blobs;
 mod codec;

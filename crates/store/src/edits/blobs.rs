@@ -26,6 +26,8 @@ pub(crate) struct BlobBatch {
     pub(crate) blobs: Vec<PackedBlob>,
     /// The time, in milliseconds since 1970.
     pub(crate) at: i64,
+    /// Contents that were put after this time need not be put again.
+    pub(crate) fresh_since: i64,
 }
 
 /// A content as it is stored.
@@ -33,7 +35,8 @@ pub(crate) struct BlobBatch {
 pub(crate) struct PackedBlob {
     /// The digest of the content.
     pub(crate) digest: BlobDigest,
-    /// The content; `None` if it was stored already when the request was made.
+    /// The content; `None` if it was stored already when the request was made. The writer
+    /// checks that it still is.
     pub(crate) body: Option<PackedBody>,
 }
 
@@ -57,15 +60,20 @@ pub(crate) fn pack(blob: &StoredBlob) -> PackedBlob {
     PackedBlob { digest: blob.digest, body: Some(body) }
 }
 
-/// Stores contents, and sets the time of those that are stored already.
+/// Stores contents, and sets the time of those that are stored already, unless it is fresh.
 pub(crate) fn put(db: &Connection, batch: &BlobBatch) -> Result<(), EditFailure> {
+    let mut select = db.prepare_cached("SELECT put_at FROM blob WHERE digest = ?1")?;
     let mut refresh = db.prepare_cached("UPDATE blob SET put_at = ?2 WHERE digest = ?1")?;
     let mut insert_content = db.prepare_cached("INSERT INTO content (body) VALUES (?1)")?;
     let mut insert = db.prepare_cached(
         "INSERT INTO blob (digest, content, compressed, size, stored, put_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?;
     for PackedBlob { digest, body } in &batch.blobs {
-        if refresh.execute((digest.as_bytes(), batch.at))? > 0 {
+        let found = select.query_row([digest.as_bytes()], |row| row.get::<_, i64>(0)).optional()?;
+        if let Some(put_at) = found {
+            if put_at <= batch.fresh_since {
+                refresh.execute((digest.as_bytes(), batch.at))?;
+            }
             continue;
         }
         let body = body.as_ref().ok_or(EditFailure::Missing)?;

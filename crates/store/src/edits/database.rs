@@ -1,6 +1,6 @@
 //! The public handle of the edit log's database.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, SyncSender};
@@ -171,33 +171,38 @@ impl EditDatabase {
     fn request_with(
         &self,
         contents: &[StoredBlob],
-        missing: BlobBatch,
+        stored: &HashMap<BlobDigest, i64>,
         request: impl Fn(BlobBatch) -> EditRequest,
     ) -> Result<EditReply, EditStorageError> {
-        match self.try_request(request(missing))? {
-            Err(EditFailure::Missing) => {
-                let blobs = contents.iter().map(blobs::pack).collect();
-                self.request(request(BlobBatch { blobs, at: self.config.now() }))
-            }
+        match self.try_request(request(self.missing(contents, stored)))? {
+            Err(EditFailure::Missing) => self.request(request(self.batch(contents.iter().map(blobs::pack)))),
             outcome => outcome.map_err(|failure| failure.to_storage_error()),
         }
     }
 
-    /// The contents that have to be written: without the fresh ones, and only the digest of
-    /// those that are stored.
-    fn missing(&self, contents: &[StoredBlob]) -> Result<BlobBatch, EditStorageError> {
+    fn batch(&self, blobs: impl Iterator<Item = PackedBlob>) -> BlobBatch {
         let at = self.config.now();
-        if contents.is_empty() {
-            return Ok(BlobBatch { blobs: Vec::new(), at });
-        }
-        let times = self.reading(|db| blobs::put_times(db, contents.iter().map(|blob| blob.digest)))?;
         let fresh_since = at.saturating_sub(self.config.fresh_millis());
-        let to_write = contents.iter().filter_map(|blob| match times.get(&blob.digest) {
-            Some(put_at) if *put_at > fresh_since => None,
-            Some(_) => Some(PackedBlob { digest: blob.digest, body: None }),
-            None => Some(blobs::pack(blob)),
-        });
-        Ok(BlobBatch { blobs: to_write.collect(), at })
+        BlobBatch { blobs: blobs.collect(), at, fresh_since }
+    }
+
+    /// When contents were last put; without those that are not stored.
+    fn put_times(&self, contents: &[StoredBlob]) -> Result<HashMap<BlobDigest, i64>, EditStorageError> {
+        if contents.is_empty() {
+            return Ok(HashMap::new());
+        }
+        self.reading(|db| blobs::put_times(db, contents.iter().map(|blob| blob.digest)))
+    }
+
+    /// The contents for a request; only the digest of those that are stored.
+    fn missing(&self, contents: &[StoredBlob], stored: &HashMap<BlobDigest, i64>) -> BlobBatch {
+        self.batch(contents.iter().map(|blob| {
+            if stored.contains_key(&blob.digest) {
+                PackedBlob { digest: blob.digest, body: None }
+            } else {
+                blobs::pack(blob)
+            }
+        }))
     }
 
     /// Reads. If there is no database, nothing is found.
@@ -248,11 +253,13 @@ impl Drop for EditDatabase {
 
 impl EditStorage for EditDatabase {
     fn put_blobs(&self, blobs: Vec<StoredBlob>) -> Result<(), EditStorageError> {
-        let batch = self.missing(&blobs)?;
-        if batch.blobs.is_empty() {
+        let fresh_since = self.config.now().saturating_sub(self.config.fresh_millis());
+        let stored = self.put_times(&blobs)?;
+        let is_fresh = |blob: &StoredBlob| stored.get(&blob.digest).is_some_and(|at| *at > fresh_since);
+        if blobs.iter().all(is_fresh) {
             return Ok(());
         }
-        self.request_with(&blobs, batch, EditRequest::Put).map(drop)
+        self.request_with(&blobs, &stored, EditRequest::Put).map(drop)
     }
 
     fn read_blob(&self, digest: BlobDigest) -> Result<Option<Bytes>, EditStorageError> {
@@ -265,9 +272,9 @@ impl EditStorage for EditDatabase {
     }
 
     fn append(&self, records: Vec<EditRecord>, blobs: Vec<StoredBlob>) -> Result<Vec<u64>, EditStorageError> {
-        let missing = self.missing(&blobs)?;
+        let stored = self.put_times(&blobs)?;
         let request = |batch| EditRequest::Append(records.clone(), batch);
-        Ok(self.request_with(&blobs, missing, request)?.numbers)
+        Ok(self.request_with(&blobs, &stored, request)?.numbers)
     }
 
     fn records(&self, session: &ChannelUri) -> Result<Vec<EditRecord>, EditStorageError> {
@@ -283,9 +290,9 @@ impl EditStorage for EditDatabase {
         operation: OperationRecord,
         blobs: Vec<StoredBlob>,
     ) -> Result<(), EditStorageError> {
-        let missing = self.missing(&blobs)?;
+        let stored = self.put_times(&blobs)?;
         let request = |batch| EditRequest::Begin(operation.clone(), batch);
-        self.request_with(&blobs, missing, request).map(drop)
+        self.request_with(&blobs, &stored, request).map(drop)
     }
 
     fn finish_operation(

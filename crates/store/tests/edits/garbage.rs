@@ -141,13 +141,14 @@ fn collection_among_100_000_contents_is_fast() {
         .execute_batch(
             "PRAGMA cache_size = -64000;
              BEGIN;
+             CREATE TEMPORARY TABLE filler (id INTEGER PRIMARY KEY, digest BLOB);
              WITH RECURSIVE counted (id) AS (SELECT 1001 UNION ALL SELECT id + 1 FROM counted WHERE id < 101000)
-             INSERT INTO blob SELECT randomblob(32), id, 0, 100, 100, 5 FROM counted ORDER BY 1;
+             INSERT INTO filler SELECT id, randomblob(32) FROM counted;
+             INSERT INTO blob SELECT digest, id, 0, 100, 100, 5 FROM filler ORDER BY digest;
              INSERT INTO record (session, chat, turn, source, path, before, before_blob, after, after_blob,
                  new_parents, overlaps, recorded_at, checksum)
-             SELECT 's', 'c', 't', 'tool', x'2f', x'00', iif(content % 2, digest, NULL), x'00',
-                 iif(content % 2, NULL, digest), 0, 0, 0, 0
-             FROM blob WHERE content > 1000;
+             SELECT 's', 'c', 't', 'tool', x'2f', x'00', one.digest, x'00', two.digest, 0, 0, 0, 0
+             FROM filler AS one JOIN filler AS two ON two.id = one.id + 1 WHERE one.id % 2;
              COMMIT;",
         )
         .expect("the database is filled");

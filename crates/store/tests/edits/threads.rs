@@ -36,9 +36,9 @@ fn records_of_many_threads_are_all_stored() {
     }
 }
 
-#[test]
-fn appended_content_survives_concurrent_collections_and_removals() {
-    let fixture = EditFixture::with(LARGE, Duration::ZERO);
+/// Threads append a record, check that its content exists, and delete it again.
+fn append_and_remove(grace: Duration) {
+    let fixture = EditFixture::with(LARGE, grace);
     let shared = blob("shared");
     let start = Barrier::new(4);
     thread::scope(|scope| {
@@ -46,7 +46,7 @@ fn appended_content_survives_concurrent_collections_and_removals() {
             let (fixture, start, shared) = (&fixture, &start, &shared);
             scope.spawn(move || {
                 start.wait();
-                for _ in 0..25 {
+                for _ in 0..15 {
                     let change = record(worker, "turn-1", FileVersion::Absent, version(shared));
                     fixture.database.append(vec![change], vec![shared.clone()]).expect("appended");
                     fixture.database.collect_garbage(&nothing()).expect("collected");
@@ -59,6 +59,12 @@ fn appended_content_survives_concurrent_collections_and_removals() {
     });
     fixture.database.collect_garbage(&nothing()).expect("collected");
     assert!(!fixture.is_stored(&shared));
+}
+
+#[test]
+fn appended_content_survives_concurrent_collections_and_removals() {
+    append_and_remove(Duration::ZERO);
+    append_and_remove(Duration::from_secs(600));
 }
 
 #[test]
