@@ -20,6 +20,8 @@ mod roots;
 mod search;
 mod shared_watcher;
 mod stop_flag;
+#[allow(dead_code, unused_imports, reason = "the edit log is the caller")]
+mod text;
 mod transfer;
 mod tree;
 mod watch;
