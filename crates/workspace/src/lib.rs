@@ -7,6 +7,7 @@
 mod access_request;
 mod address;
 mod beneath;
+mod edits;
 mod files;
 mod glob;
 mod locks;

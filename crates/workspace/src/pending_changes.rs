@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::address;
 use crate::glob::Globs;
 use crate::roots::HiddenPaths;
-use crate::write::{NEW_DRAFT, REPLACING_DRAFT};
+use crate::write::{REPLACING_DRAFT, REPLACING_UNDO_DRAFT, is_draft_name};
 
 /// Maximum number of paths in a batch. Above it, the watched resource as a whole is
 /// reported.
@@ -79,7 +79,7 @@ impl PendingChanges {
                 // Both halves were already reported. If the host itself replaced an
                 // entry, report an update instead of a new entry.
                 if let [from, to] = paths
-                    && is_draft(from, &[REPLACING_DRAFT])
+                    && is_replacement(from)
                     && let Some(known) = self.lock().changes.get_mut(to)
                 {
                     *known = ChangeKind::Updated;
@@ -122,7 +122,7 @@ impl PendingChanges {
 
     fn wants(&self, path: &Path) -> bool {
         let Ok(relative) = path.strip_prefix(&self.root) else { return false };
-        if is_draft(path, &[NEW_DRAFT, REPLACING_DRAFT]) || self.closed.hides(path) {
+        if path.file_name().is_some_and(is_draft_name) || self.closed.hides(path) {
             return false;
         }
         if relative.as_os_str().is_empty() {
@@ -173,10 +173,11 @@ fn merged(known: Option<ChangeKind>, new: ChangeKind) -> Option<ChangeKind> {
     }
 }
 
-fn is_draft(path: &Path, prefixes: &[&str]) -> bool {
+/// Whether this is a temporary file that replaces an entry.
+fn is_replacement(path: &Path) -> bool {
     path.file_name()
         .and_then(|name| name.to_str())
-        .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        .is_some_and(|name| name.starts_with(REPLACING_DRAFT) || name.starts_with(REPLACING_UNDO_DRAFT))
 }
 
 #[cfg(test)]

@@ -28,6 +28,16 @@ use crate::roots::{AllowedEntry, Roots};
 pub(crate) const NEW_DRAFT: &str = ".innkeeper-new-";
 pub(crate) const REPLACING_DRAFT: &str = ".innkeeper-old-";
 
+/// The same for the temporary files of an undo, which are found again after a crash.
+pub(crate) const NEW_UNDO_DRAFT: &str = ".innkeeper-undo-new-";
+pub(crate) const REPLACING_UNDO_DRAFT: &str = ".innkeeper-undo-old-";
+
+/// Whether a file with this name is a temporary file of the host.
+pub(crate) fn is_draft_name(name: &OsStr) -> bool {
+    let prefixes = [NEW_DRAFT, REPLACING_DRAFT, NEW_UNDO_DRAFT, REPLACING_UNDO_DRAFT];
+    prefixes.into_iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+}
+
 pub(crate) fn write(roots: &Roots, locks: &Locks, write: &FileWrite) -> Result<(), FileError> {
     let access = AccessRequest::to_write(&write.uri);
     if size(&write.data) > MAX_CONTENT {
