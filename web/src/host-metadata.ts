@@ -1,5 +1,6 @@
 // Reads what Innkeeper adds to the protocol in `_meta`. The values may be anything: what does not match is absent.
 
+import type { ChangesetFile } from './ahp/changeset-types';
 import type { ResponsePart, SessionState, SessionSummary, ToolCall, Uri } from './ahp/types';
 import { oneLine } from './format';
 
@@ -24,6 +25,20 @@ export interface TodoList {
   total: number;
 }
 
+/** What is special about a file of a changeset. */
+export interface EditDetails {
+  /** Whether a command made changes. */
+  byShell: boolean;
+  /** Whether only the user or another program made changes. */
+  byOthers: boolean;
+  /** Whether another chat or program may have made a part of the change. */
+  overlaps: boolean;
+  /** Whether the file was also changed outside of the agent between its changes. */
+  mixed: boolean;
+  /** Why the change cannot be undone; empty if it can. */
+  notUndoable: string;
+}
+
 /** The characters of a reason, rule or to-do item that are shown. */
 const TEXT_CHARACTERS = 600;
 /** The rules and to-do items that are shown. */
@@ -38,6 +53,18 @@ export function permissionDetails(call: ToolCall): PermissionDetails {
       .map((rule) => oneLine(rule, TEXT_CHARACTERS))
       .filter((rule) => rule !== ''),
     suggestedByAgent: found['suggestedBy'] === 'agent',
+  };
+}
+
+export function editDetails(file: ChangesetFile): EditDetails {
+  const found = record(file._meta?.['innkeeper.edit']);
+  const sources = list(found['sources']);
+  return {
+    byShell: sources.includes('shell'),
+    byOthers: sources.length > 0 && sources.every((source) => source === 'external'),
+    overlaps: found['overlaps'] === true,
+    mixed: found['mixed'] === true,
+    notUndoable: oneLine(found['notUndoable'], TEXT_CHARACTERS),
   };
 }
 

@@ -20,12 +20,15 @@ import {
 } from './ahp/types';
 import { uuid } from './identity';
 import { type Decision, RequestAnswers } from './page/answers';
+import { Changesets } from './page/changesets';
+import { Diffs } from './page/diffs';
 import { Drafts, NEW } from './page/drafts';
 import { NewSessionConfig } from './page/new-session-config';
 import { Notices } from './page/notices';
 import { type OutgoingMessage, OutgoingMessages } from './page/outgoing';
 import { SessionList } from './page/session-list';
 import { MODE_KEY } from './permission-mode';
+import type { ResourceContent } from './resource-text';
 
 export interface PageOptions {
   clientId: string;
@@ -49,6 +52,9 @@ export class Page {
   readonly session = signal<SessionState | undefined>(undefined);
   readonly chat = signal<ChatState | undefined>(undefined);
 
+  /** Whether the changes of the session are shown instead of the conversation. */
+  readonly changesShown = signal(false);
+
   readonly #list = new SessionList();
   readonly #outgoing = new OutgoingMessages();
   readonly #notices = new Notices();
@@ -60,6 +66,17 @@ export class Page {
     publish: () => this.#publish(),
     notice: (text) => this.notice(text),
   });
+
+  readonly changesets = new Changesets({
+    online: () => this.#connection.online,
+    state: (channel) => this.#connection.mirror.changeset(channel),
+    subscribe: (channel) => this.#connection.subscribe(channel),
+    unsubscribe: (channel) => this.#connection.unsubscribe(channel),
+    request: (method, params) => this.#connection.request(method, params),
+    dispatch: (channel, action) => this.#connection.dispatch(channel, action),
+    notice: (text) => this.notice(text),
+  });
+  readonly diffs = new Diffs((uri) => this.readResource(uri));
 
   readonly sessions = this.#list.byUri;
   readonly rows = this.#list.rows;
@@ -117,6 +134,8 @@ export class Page {
     const before = this.selected.value;
     if (before === session) return;
     if (before !== undefined) this.#close(before);
+    this.changesets.forgetResults();
+    this.changesShown.value = false;
     this.selected.value = session;
     this.#publish();
     if (session !== undefined && this.#connection.online) this.#open(session).catch(this.#openFailed(session));
@@ -189,7 +208,7 @@ export class Page {
   }
 
   /** Reads content that a conversation refers to. */
-  readResource(uri: Uri): Promise<{ data: string; encoding: string }> {
+  readResource(uri: Uri): Promise<ResourceContent> {
     return this.#connection.request('resourceRead', { channel: ROOT, uri });
   }
 
@@ -308,6 +327,7 @@ export class Page {
     if (host) this.host.value = host;
     this.#answers.clearUnconfirmed();
     this.#unsubscribeStrays();
+    this.changesets.resubscribe();
     this.#publish();
     this.#list.load(this.#connection).catch((error: unknown) => {
       // After a lost connection the reconnect lists them again.
@@ -323,7 +343,8 @@ export class Page {
     const shown = this.selected.value;
     const kept = [ROOT, shown, shown === undefined ? undefined : mirror.session(shown)?.defaultChat];
     for (const channel of mirror.channels()) {
-      if (!kept.includes(channel)) this.#connection.unsubscribe(channel);
+      const isShown = kept.includes(channel) || this.changesets.isWatched(channel);
+      if (!isShown) this.#connection.unsubscribe(channel);
     }
   }
 
@@ -383,6 +404,7 @@ export class Page {
     this.root.value = mirror.root();
     this.session.value = session;
     this.chat.value = chat;
+    this.changesets.publish();
     this.#outgoing.removePublished((uri) => mirror.chat(uri));
   }
 }

@@ -57,6 +57,7 @@ export async function play(steps, turn, signal) {
     else if (step === 'ask') await turn.ask(JSON.parse(words));
     else if (step === 'permit') await turn.confirm([JSON.parse(words)].flat());
     else if (step === 'called') addResult(turn, JSON.parse(words));
+    else if (step === 'edit') addResult(turn, turn.edit(JSON.parse(words)));
     else if (step === 'todo') turn.todo(JSON.parse(words));
     else if (step === 'activity') turn.activity(words || undefined);
     else if (step === 'restart') turn.restart();

@@ -5,6 +5,7 @@ export interface FakeSession {
   state: SessionState;
   chat: ChatState;
   listed: boolean;
+  changes?: { uri: string; turnId: string; before?: string | null; after?: string | null }[];
 }
 
 export class FakeHost {
@@ -14,6 +15,7 @@ export class FakeHost {
   knownClients: Set<string>;
   sessions: Map<string, FakeSession>;
   resources: Map<string, { data: string; encoding: string }>;
+  edits: { store(content: string, name: string): string; read(uri: string): { data: string; encoding: string } | undefined };
   rejectNext: string | undefined;
   deaf: boolean;
   listen(port?: number): Promise<this>;
@@ -25,5 +27,6 @@ export class FakeHost {
   createSession(params: { channel: string; provider: string; workingDirectories?: string[]; config?: object }): null;
   chatOf(session: string): ChatState | undefined;
   publish(channel: string, action: Action): void;
+  changesChanged(session: FakeSession): void;
   notifyRoot(method: string, params: object): void;
 }

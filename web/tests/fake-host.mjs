@@ -13,6 +13,7 @@ import { pathToFileURL } from 'node:url';
 import { WebSocketServer } from 'ws';
 
 import { answerSteps, play } from './fake-demo.mjs';
+import { catalogue, changeCounts, FakeEdits } from './fake-edits.mjs';
 import {
   decidedCall,
   decisionRefusal,
@@ -39,6 +40,7 @@ export class FakeHost {
   sessions = new Map();
   /** Contents that clients can read, by URI. */
   resources = new Map();
+  edits = new FakeEdits();
   /** Makes the next dispatched action come back with this reason. */
   rejectNext = undefined;
   /** While set, dispatched actions are lost as if the network had swallowed them. */
@@ -138,7 +140,7 @@ export class FakeHost {
     try {
       answer.result = this.#request(connection, message.method, message.params) ?? null;
     } catch (error) {
-      answer.error = { code: error.code ?? -32603, message: error.message };
+      answer.error = { code: error.code ?? -32603, message: error.message, ...(error.data ? { data: error.data } : {}) };
     }
     connection.socket.send(JSON.stringify(answer));
   }
@@ -160,7 +162,9 @@ export class FakeHost {
       case 'resolveSessionConfig':
         return sessionConfig(params.config);
       case 'resourceRead':
-        return this.resources.get(params.uri) ?? fail(-32008, `${params.uri} does not exist`);
+        return this.resources.get(params.uri) ?? this.edits.read(params.uri) ?? fail(-32008, `${params.uri} does not exist`);
+      case 'invokeChangesetOperation':
+        return this.#operate(params);
       case 'disposeSession':
         return this.#disposeSession(params.channel);
       default:
@@ -204,6 +208,8 @@ export class FakeHost {
     for (const session of this.sessions.values()) {
       if (session.uri === channel) return session.state;
       if (session.chat.resource === channel) return session.chat;
+      const changeset = this.edits.state(session, channel);
+      if (changeset) return changeset;
     }
     return undefined;
   }
@@ -239,6 +245,7 @@ export class FakeHost {
   #notified(connection, { method, params }) {
     if (method === 'unsubscribe') connection.subscriptions.delete(params.channel);
     if (method !== 'dispatchAction' || this.deaf) return;
+    if (params.action.type === 'changeset/filesReviewChanged') return this.#review(connection, params);
     const session = [...this.sessions.values()].find((each) => [each.uri, each.chat.resource].includes(params.channel));
     if (!session) return;
     const origin = { clientId: connection.clientId, clientSeq: params.clientSeq };
@@ -278,6 +285,7 @@ export class FakeHost {
       todo: (items) => this.#setTodo(session, items),
       activity: (activity) => this.#setActivity(session, activity),
       restart: () => this.#restartTurn(session),
+      edit: (change) => this.#edit(session, change),
     };
     play(answerSteps(action.message.text), turn, session.stop.signal).then((error) => {
       if (session.stop.signal.aborted) return;
@@ -286,6 +294,55 @@ export class FakeHost {
       if (error) this.#endTurn(session, { type: 'chat/error', ...end, part: { kind: 'error', error } }, 'error');
       else this.#endTurn(session, { type: 'chat/turnComplete', ...end }, 'complete');
     });
+  }
+
+  /** Records a change of the running turn, and adds the call that made it. */
+  #edit(session, { path, renamedFrom, toolName = 'Edit', message, ...change }) {
+    const { chat, state } = session;
+    const uri = `file://${path}`;
+    const full = { uri, ...(renamedFrom ? { from: `file://${renamedFrom}` } : {}), ...change };
+    this.edits.add(session, chat.activeTurn.id, full);
+    if (!state.changesets) {
+      state.changesets = catalogue(session.uri);
+      this.publish(session.uri, { type: 'session/changesetsChanged', changesets: state.changesets });
+    }
+    this.changesChanged(session);
+    const words = message ?? `${toolName} ${path.split('/').at(-1)}`;
+    return {
+      toolName,
+      message: words,
+      result: { success: true, pastTenseMessage: words, content: [{ type: 'fileEdit', ...this.edits.fileEdit(full) }] },
+    };
+  }
+
+  #operate(params) {
+    const session =
+      [...this.sessions.values()].find((each) => params.channel.startsWith(`${each.uri}/`)) ?? fail(-32008, 'There is no such channel');
+    if (this.rejectNext !== undefined) {
+      const reason = this.rejectNext;
+      this.rejectNext = undefined;
+      fail(-32603, reason);
+    }
+    const result = this.edits.run(session, params);
+    this.changesChanged(session);
+    return result;
+  }
+
+  #review(connection, { channel, clientSeq, action }) {
+    const session = [...this.sessions.values()].find((each) => channel.startsWith(`${each.uri}/`));
+    for (const file of action.files) action.reviewed ? session.kept.add(file) : session.kept.delete(file);
+    this.publish(channel, action, { clientId: connection.clientId, clientSeq });
+  }
+
+  /** Publishes the changesets and the counts of a session. */
+  changesChanged(session) {
+    const turns = [...session.chat.turns.map((turn) => turn.id), ...(session.chat.activeTurn ? [session.chat.activeTurn.id] : [])];
+    for (const kind of ['session', 'uncommitted', ...turns.map((turn) => `turn/${turn}`)]) {
+      const channel = `${session.uri}/changeset/${kind}`;
+      const { files, operations } = this.edits.state(session, channel);
+      this.publish(channel, { type: 'changeset/contentChanged', files, operations });
+    }
+    this.notifyRoot('root/sessionSummaryChanged', { session: session.uri, changes: { changes: changeCounts(session) } });
   }
 
   /** Asks the user; resolves when a client completes the request or the turn is stopped. */
@@ -307,7 +364,7 @@ export class FakeHost {
     const publish = (type, fields) => this.publish(chat.resource, { type, turnId, ...fields });
     for (const call of calls) {
       const parts = chat.activeTurn.responseParts;
-      parts.push({ kind: 'toolCall', toolCall: requestPermission(call, `call-${parts.length}`, publish) });
+      parts.push({ kind: 'toolCall', toolCall: requestPermission(call, `call-${parts.length}`, publish, this.edits) });
     }
     chat.status = 24;
     session.waitingSince = new Date().toISOString();
@@ -380,7 +437,7 @@ export class FakeHost {
     const parts = activeTurn.responseParts;
     for (const part of parts) {
       if (part.kind !== 'toolCall' || ['completed', 'cancelled'].includes(part.toolCall.status)) continue;
-      const { confirmationTitle, editable, options, partialInput, confirmed, ...call } = part.toolCall;
+      const { confirmationTitle, editable, options, edits, partialInput, confirmed, ...call } = part.toolCall;
       part.toolCall = { invocationMessage: '', ...call, status: 'cancelled', reason: 'skipped' };
     }
     if (action.part) parts.push(action.part);
@@ -442,6 +499,7 @@ function summary(session) {
     modifiedAt,
     workingDirectories,
     defaultChat: chat.resource,
+    ...(session.changes ? { changes: changeCounts(session) } : {}),
     _meta: rowMeta(session),
   };
 }

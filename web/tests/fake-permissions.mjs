@@ -37,7 +37,7 @@ export function sessionConfig(values = {}) {
 }
 
 /** Starts a call that waits for permission; `publish` sends its actions. */
-export function requestPermission(call, toolCallId, publish) {
+export function requestPermission(call, toolCallId, publish, edits) {
   const { toolName, displayName = toolName, title, message, input, editable, intention, meta, plan } = call;
   const identity = { toolCallId, toolName, displayName };
   publish('chat/toolCallStart', identity);
@@ -48,6 +48,7 @@ export function requestPermission(call, toolCallId, publish) {
     options: call.options ?? (plan ? PLAN_OPTIONS : OPTIONS),
     ...(editable === undefined ? {} : { editable }),
     ...(intention === undefined ? {} : { intention }),
+    ...(call.edits ? { edits: { items: call.edits.map((edit) => edits.fileEdit(edit)) } } : {}),
     _meta: plan ? { 'innkeeper.plan': true } : { 'innkeeper.permission': meta ?? {} },
   };
   publish('chat/toolCallReady', { toolCallId, ...structuredClone(request) });
@@ -56,7 +57,7 @@ export function requestPermission(call, toolCallId, publish) {
 
 /** The call after the decision of a client. */
 export function decidedCall(call, action) {
-  const { confirmationTitle, editable, options, ...rest } = call;
+  const { confirmationTitle, editable, edits, options, ...rest } = call;
   const selectedOption = options.find((option) => option.id === action.selectedOptionId);
   const chosen = selectedOption ? { selectedOption } : {};
   if (action.approved) {

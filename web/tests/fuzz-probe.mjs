@@ -72,10 +72,10 @@ export function inspectPage() {
   );
   const ATTRIBUTES =
     /^(class|href|target|rel|type|align|start|checked|disabled|tabindex|data-turn|data-tool-status|data-outcome|role|open|aria-[a-z]+)$/;
-  /** What the page's own forms have in addition. Rendered Markdown must not have it. */
-  const FORM_TAGS = new Set(['form', 'fieldset', 'legend', 'label', 'textarea']);
+  /** What the page's own forms and diffs have in addition. Rendered Markdown must not have it. */
+  const FORM_TAGS = new Set(['form', 'fieldset', 'legend', 'label', 'textarea', 'mark', 'colgroup', 'col', 'dialog']);
   const FORM_ATTRIBUTES =
-    /^(id|name|for|value|placeholder|rows|step|autocomplete|spellcheck|inputmode|title|hidden|novalidate|data-response|data-open-request|data-ready)$/;
+    /^(id|name|for|value|placeholder|rows|step|autocomplete|spellcheck|inputmode|title|hidden|novalidate|data-response|data-open-request|data-ready|data-changes|data-file)$/;
   /** Classes inside of rendered Markdown; others would let an answer imitate the page. */
   const MARKDOWN_CLASS = /^(code|code-head|copy|table)$/;
   const complaints = [...globalThis.fuzzProbe.violations];

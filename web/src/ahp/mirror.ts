@@ -1,6 +1,8 @@
 // The page's copy of the channels it is subscribed to: snapshot plus every later action, each exactly once.
 // Does not communicate with the host and does not use signals.
 
+import { reduceChangeset } from './changeset-reducer';
+import type { ChangesetState } from './changeset-types';
 import { reduceChat, reduceRoot, reduceSession } from './reducer';
 import {
   type Action,
@@ -13,7 +15,7 @@ import {
   type Uri,
 } from './types';
 
-type ChannelState = RootState | SessionState | ChatState;
+type ChannelState = RootState | SessionState | ChatState | ChangesetState;
 
 interface Channel {
   state: ChannelState;
@@ -38,6 +40,10 @@ export class Mirror {
 
   chat(channel: Uri): ChatState | undefined {
     return this.#channels.get(channel)?.state as ChatState | undefined;
+  }
+
+  changeset(channel: Uri): ChangesetState | undefined {
+    return this.#channels.get(channel)?.state as ChangesetState | undefined;
   }
 
   /** Replaces the state of a channel by a snapshot. */
@@ -67,6 +73,7 @@ function reduce(state: ChannelState, action: Action): ChannelState {
     if (action.type.startsWith('root/')) return reduceRoot(state as RootState, action);
     if (action.type.startsWith('session/')) return reduceSession(state as SessionState, action);
     if (action.type.startsWith('chat/')) return reduceChat(state as ChatState, action);
+    if (action.type.startsWith('changeset/')) return reduceChangeset(state as ChangesetState, action);
   } catch (error) {
     // A malformed action is dropped; the page continues.
     console.warn(`innkeeper: action ${action.type} was ignored`, error);

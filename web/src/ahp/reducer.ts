@@ -1,6 +1,7 @@
 // Applies an action to the state of its channel. Pure: an action that is unknown,
 // late or malformed returns the same object.
 
+import type { Changeset } from './changeset-types';
 import { isOpenRequest, reduceRequests } from './input-requests';
 import { reduceToolCall, skipped } from './tool-calls';
 import {
@@ -53,6 +54,8 @@ export function reduceSession(state: SessionState, action: Action): SessionState
       return withOptional(state, 'defaultChat', action['defaultChat'] as Uri | undefined);
     case 'session/configChanged':
       return withConfig(state, action);
+    case 'session/changesetsChanged':
+      return withOptional(state, 'changesets', action['changesets'] as Changeset[] | undefined);
     case 'session/metaChanged':
       return withOptional(state, '_meta', action['_meta'] as Record<string, unknown> | undefined);
     case 'session/activeClientSet':
@@ -90,6 +93,8 @@ export function reduceChat(state: ChatState, action: Action): ChatState {
       return turnResumed(state, action);
     case 'chat/activityChanged':
       return withOptional(state, 'activity', action['activity'] as string | undefined);
+    case 'chat/changesetsChanged':
+      return withOptional(state, 'changesets', action['changesets'] as Changeset[] | undefined);
     case 'chat/inputRequested':
       return inputRequested(state, action);
     case 'chat/inputAnswerChanged':

@@ -1,6 +1,8 @@
 // The part of the Agent Host Protocol that the page reads and writes, as it is on the wire.
 // Unknown fields are kept by spreading; unknown kinds of parts and actions are ordinary values.
 
+import type { Changeset, ChangesSummary, FileEdit, FileEditSide } from './changeset-types';
+
 export type Uri = string;
 export type Markdownish = string | { markdown: string };
 
@@ -41,6 +43,7 @@ export interface ChatSummary {
   status: number;
   activity?: string;
   modifiedAt?: string;
+  changes?: ChangesSummary;
 }
 
 export interface SessionSummary {
@@ -53,6 +56,7 @@ export interface SessionSummary {
   modifiedAt: string;
   workingDirectories?: Uri[];
   defaultChat?: Uri;
+  changes?: ChangesSummary;
   _meta?: Record<string, unknown>;
 }
 
@@ -91,6 +95,7 @@ export interface SessionState {
   defaultChat?: Uri;
   activeClients?: ActiveClient[];
   config?: SessionConfig;
+  changesets?: Changeset[];
   _meta?: Record<string, unknown>;
 }
 
@@ -129,8 +134,8 @@ export interface ToolResultContent {
   sizeHint?: number;
   contentType?: string;
   result?: { exitCode?: number; preview?: string };
-  before?: { uri: Uri };
-  after?: { uri: Uri };
+  before?: FileEditSide;
+  after?: FileEditSide;
   diff?: { added?: number; removed?: number };
 }
 
@@ -148,7 +153,7 @@ export interface ToolCall {
   toolInput?: ToolInput;
   confirmationTitle?: Markdownish;
   riskAssessment?: unknown;
-  edits?: unknown;
+  edits?: { items: FileEdit[] };
   editable?: boolean;
   options?: ConfirmationOption[];
   confirmed?: string;
@@ -283,6 +288,8 @@ export interface ChatState {
   status: number;
   activity?: string;
   modifiedAt: string;
+  changes?: ChangesSummary;
+  changesets?: Changeset[];
   turns: Turn[];
   turnsNextCursor?: string;
   activeTurn?: ActiveTurn;

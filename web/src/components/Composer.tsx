@@ -78,7 +78,7 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
           {waiting ? (
             <>
               The agent waits for your answer.{' '}
-              <button type="button" class="text-button" onClick={focusRequest}>
+              <button type="button" class="text-button" onClick={() => goToRequest(page)}>
                 Go to the request
               </button>
             </>
@@ -103,6 +103,16 @@ function SessionMode({ page }: { page: Page }) {
   const online = page.status.value.kind === 'online';
   const blocked = !online ? 'Not connected to the host' : setting.changeable ? undefined : 'The host does not allow to change the mode';
   return <ModePicker setting={setting} blocked={blocked} onChange={(mode) => page.changeMode(mode)} />;
+}
+
+/** The request can have the focus after the conversation is shown again. */
+function goToRequest(page: Page): void {
+  if (!page.changesShown.value) {
+    focusRequest();
+    return;
+  }
+  page.changesShown.value = false;
+  requestAnimationFrame(() => focusRequest());
 }
 
 function awaitsAnswer(page: Page): boolean {

@@ -9,6 +9,7 @@ import { activityOf, directoryPath, oneLine, plainText } from '../format';
 import type { Page } from '../page';
 import { renderBudget } from '../render-budget';
 import { Composer } from './Composer';
+import { ChangesButton, ChangesView } from './changes/ChangesView';
 import { copyCode } from './copy-code';
 import { DeleteSession } from './DeleteSession';
 import { DownIcon, FolderIcon } from './Icons';
@@ -26,6 +27,9 @@ const SHOWN_TURNS = 30;
 /** Turns that are rendered in one task when a conversation is opened, the newest first. */
 const TURNS_PER_TASK = 2;
 
+/** Elements that open something below themselves. */
+const OPENERS = 'summary, .file-toggle, .diff-gap, .more, .small';
+
 export function Conversation({ page }: { page: Page }) {
   const session = page.session.value;
   const chat = page.chat.value;
@@ -33,6 +37,7 @@ export function Conversation({ page }: { page: Page }) {
   const scroller = useRef<HTMLDivElement>(null);
   const turns = useRef<HTMLDivElement>(null);
   const following = useSignal(true);
+  const changesShown = page.changesShown.value;
   const outgoing = page.outgoing.value.filter((message) => message.session === selected);
 
   const shownRequest = useRef<ShownRequest>(undefined);
@@ -52,12 +57,17 @@ export function Conversation({ page }: { page: Page }) {
   }, [chat, outgoing.length]);
   useLayoutEffect(() => {
     // Parts that waited for the render budget appear later, and the space for the conversation changes.
-    const observer = new ResizeObserver(() => following.peek() && follow());
+    const observer = new ResizeObserver(() => {
+      if (following.peek()) follow();
+      else if (scroller.current && isNearEnd(scroller.current)) following.value = true;
+    });
     for (const element of [turns.current, scroller.current]) if (element) observer.observe(element);
     return () => observer.disconnect();
   }, []);
   useEffect(() => {
-    if (outgoing.length > 0) following.value = true;
+    if (outgoing.length === 0) return;
+    following.value = true;
+    page.changesShown.value = false;
   }, [outgoing.length]);
 
   return (
@@ -71,37 +81,46 @@ export function Conversation({ page }: { page: Page }) {
             </p>
           )}
         </div>
+        <ChangesButton page={page} />
         <DeleteSession page={page} />
       </header>
-      <div
-        class="scroller"
-        ref={scroller}
-        onClick={copyCode}
-        onScroll={(event) => {
-          const { scrollHeight, scrollTop, clientHeight } = event.currentTarget;
-          following.value = scrollTop === ownPosition.current || scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
-        }}
-      >
-        <div class="turns" ref={turns} role="log" aria-label="Conversation" aria-busy={chat?.activeTurn !== undefined}>
-          {chat === undefined && outgoing.length === 0 && <p class="quiet center">Opening the session…</p>}
-          {chat && (
-            <PageContext.Provider value={page}>
-              <Turns chat={chat} />
-            </PageContext.Provider>
-          )}
-          {outgoing.map((message) => (
-            <UserMessage key={message.turnId} text={message.text} note="Sending…" />
-          ))}
-          {session?.lifecycle === 'failed' && (
-            <ErrorCard
-              title="The session could not be started"
-              error={session.creationError ?? { errorType: 'unknown', message: 'The host gave no reason.' }}
-            />
-          )}
+      <div class="stage">
+        <div
+          class="scroller"
+          ref={scroller}
+          inert={changesShown}
+          onClick={(event) => {
+            copyCode(event);
+            // A reader who opens something wants to see it, not the end of the conversation.
+            if (event.target instanceof Element && event.target.closest(OPENERS)) following.value = false;
+          }}
+          onScroll={(event) => {
+            const { scrollHeight, scrollTop, clientHeight } = event.currentTarget;
+            following.value = scrollTop === ownPosition.current || scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
+          }}
+        >
+          <div class="turns" ref={turns} role="log" aria-label="Conversation" aria-busy={chat?.activeTurn !== undefined}>
+            {chat === undefined && outgoing.length === 0 && <p class="quiet center">Opening the session…</p>}
+            {chat && (
+              <PageContext.Provider value={page}>
+                <Turns chat={chat} />
+              </PageContext.Provider>
+            )}
+            {outgoing.map((message) => (
+              <UserMessage key={message.turnId} text={message.text} note="Sending…" />
+            ))}
+            {session?.lifecycle === 'failed' && (
+              <ErrorCard
+                title="The session could not be started"
+                error={session.creationError ?? { errorType: 'unknown', message: 'The host gave no reason.' }}
+              />
+            )}
+          </div>
         </div>
+        {changesShown && <ChangesView page={page} />}
       </div>
       <div class="to-end-place">
-        {!following.value && (
+        {!following.value && !changesShown && (
           <button type="button" class="to-end" onClick={toNewest}>
             <DownIcon /> {chat && activityOf(chat.status) === 'waiting' ? 'Waiting for you' : 'Newest'}
           </button>
@@ -114,6 +133,10 @@ export function Conversation({ page }: { page: Page }) {
       <Composer page={page} />
     </div>
   );
+}
+
+function isNearEnd({ scrollHeight, scrollTop, clientHeight }: HTMLElement): boolean {
+  return scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
 }
 
 function Turns({ chat }: { chat: ChatState }) {

@@ -71,3 +71,8 @@ export const AlertIcon = () => (
     <path d="M10 8.3v3.4M10 13.8v.1" />
   </Icon>
 );
+export const DiffIcon = () => (
+  <Icon>
+    <path d="M10 3.5v6M7 6.5h6M7 15.5h6" />
+  </Icon>
+);

@@ -4,6 +4,7 @@ import { type Signal, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 
 import type { SessionSummary } from '../ahp/types';
+import { summaryTotals } from '../edits/file-edits';
 import { ACTIVITY_LABEL, activityOf, ago, folderName, oneLine } from '../format';
 import { todoProgress, waitingSince } from '../host-metadata';
 import type { Page } from '../page';
@@ -125,7 +126,13 @@ function detail(row: SessionSummary, now: number): string {
   // A session that waits for the user says so, whatever its agent reports.
   const what = activity === 'waiting' ? waiting(row, now) : oneLine(row.activity) || label;
   const folder = directory && oneLine(folderName(directory));
-  return [what, todoProgress(row), folder, ago(row.modifiedAt, now)].filter(Boolean).join(' · ');
+  return [what, todoProgress(row), changed(row), folder, ago(row.modifiedAt, now)].filter(Boolean).join(' · ');
+}
+
+/** How many lines the agents of a session added and removed. */
+function changed(row: SessionSummary): string {
+  const sum = summaryTotals(row.changes);
+  return sum ? `+${sum.additions.toLocaleString()} −${sum.deletions.toLocaleString()}` : '';
 }
 
 /** A request that has just been made has no age. */

@@ -9,6 +9,7 @@ import { isOpenRequest } from '../ahp/input-requests';
 import type { ActiveTurn, ResponsePart, ToolCall, Turn } from '../ahp/types';
 import { duration, oneLine, sourceOf, usageText } from '../format';
 import { discardedParts, isPlan, partId } from '../host-metadata';
+import { TurnChanges } from './changes/TurnChanges';
 import { ErrorBoundary } from './ErrorBoundary';
 import { LongText } from './LongText';
 import { AnsweredRequest } from './parts/AnsweredRequest';
@@ -61,6 +62,9 @@ function TurnContent({ turn, activity }: TurnViewProps) {
             </ErrorBoundary>
           ),
       )}
+      <ErrorBoundary of={turn} fallback={() => null}>
+        <TurnChanges turn={turn} />
+      </ErrorBoundary>
       {running && <Working activity={activity} quiet={turn.responseParts[last]?.kind === 'markdown' || turn.responseParts.some(isOpen)} />}
       {outcome === 'cancelled' && <p class="outcome">Stopped</p>}
       {!running && <Footer turn={turn as Turn} />}

@@ -1,13 +1,19 @@
 // A tool call that waits for permission: what it would do, why it asks, and the buttons that answer.
 
 import { useSignal } from '@preact/signals';
-import { useLayoutEffect, useRef } from 'preact/hooks';
+import { useContext, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 
+import type { FileEdit } from '../../ahp/changeset-types';
 import type { ToolCall } from '../../ahp/types';
 import { addsRules, type Choice, choicesOf } from '../../choices';
+import { plannedEdits } from '../../edits/file-edits';
 import { oneLine, plainText, readableInput } from '../../format';
 import { type PermissionDetails, permissionDetails } from '../../host-metadata';
 import { jsonObject } from '../../tool-input';
+import { EditHead } from '../changes/EditHead';
+import { DiffView } from '../diff/DiffView';
+import { MoreList } from '../MoreList';
+import { PageContext } from '../page-context';
 import { CheckedInput } from './CheckedInput';
 import { ChoiceButtons } from './ChoiceButtons';
 import { MarkdownText } from './MarkdownText';
@@ -17,6 +23,9 @@ import { useDecision } from './use-decision';
 
 /** Text fields grow up to this many lines. */
 const MAX_ROWS = 14;
+/** The files and the lines of their diffs that are shown at first, and with every further click. */
+const SHOWN_EDITS = 5;
+const SHOWN_LINES = 40;
 
 export function PermissionCard({ call }: { call: ToolCall }) {
   const { blocked, decide } = useDecision(call);
@@ -94,17 +103,48 @@ function What({ call }: { call: ToolCall }) {
 }
 
 function Input({ call, onEdit }: { call: ToolCall; onEdit: () => void }) {
-  if (typeof call.toolInput === 'object') return <StoredOutput output={call.toolInput} />;
-  if (!call.toolInput) return null;
+  const edits = useMemo(() => plannedEdits(call), [call]);
+  /** Without a diff, the input is all that there is to check. */
+  const unavailable = useSignal(false);
+  const raw = <RawInput call={call} />;
+  const hasInput = typeof call.toolInput === 'object' || Boolean(call.toolInput);
   return (
     <div class="request-input">
-      <CheckedInput input={call.toolInput} />
-      {call.editable === true && (
+      {edits.length > 0 && <Edits edits={edits} onUnavailable={() => (unavailable.value = true)} />}
+      {edits.length === 0
+        ? raw
+        : hasInput && (
+            <details class="raw" open={unavailable.value}>
+              <summary>Raw input</summary>
+              {raw}
+            </details>
+          )}
+      {typeof call.toolInput === 'string' && call.editable === true && (
         <button type="button" class="text-button request-link" onClick={onEdit}>
           Edit
         </button>
       )}
     </div>
+  );
+}
+
+function RawInput({ call }: { call: ToolCall }) {
+  if (typeof call.toolInput === 'object') return <StoredOutput output={call.toolInput} />;
+  return call.toolInput ? <CheckedInput input={call.toolInput} /> : null;
+}
+
+/** What the call would change. */
+function Edits({ edits, onUnavailable }: { edits: readonly FileEdit[]; onUnavailable: () => void }) {
+  const directories = useContext(PageContext)?.session.value?.workingDirectories;
+  return (
+    <MoreList items={edits} step={SHOWN_EDITS} what="files">
+      {(edit, index) => (
+        <div key={index} class="edit">
+          <EditHead edit={edit} directories={directories} />
+          <DiffView edit={edit} lines={SHOWN_LINES} onUnavailable={onUnavailable} />
+        </div>
+      )}
+    </MoreList>
   );
 }
 

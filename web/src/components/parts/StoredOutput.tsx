@@ -5,6 +5,7 @@ import { useContext } from 'preact/hooks';
 
 import type { OutputReference } from '../../ahp/types';
 import { dataSize, oneLine } from '../../format';
+import { type ResourceContent, resourceText } from '../../resource-text';
 import { LongText } from '../LongText';
 import { PageContext } from '../page-context';
 import { MarkdownText } from './MarkdownText';
@@ -43,24 +44,13 @@ export function StoredOutput({ output }: { output: OutputReference }) {
   }
 }
 
-async function readContent(read: () => Promise<{ data: string; encoding: string }> | undefined): Promise<Content> {
+async function readContent(read: () => Promise<ResourceContent> | undefined): Promise<Content> {
   try {
     const result = await read();
-    if (result?.encoding === 'utf-8') return { kind: 'text', text: result.data };
-    if (result?.encoding === 'base64') return { kind: 'text', text: textOf(result.data) };
-    return { kind: 'remark', text: 'Not connected to the host.' };
+    if (!result) return { kind: 'remark', text: 'Not connected to the host.' };
+    return { kind: 'text', text: resourceText(result) };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     return { kind: 'remark', text: `The content cannot be shown: ${oneLine(reason)}` };
-  }
-}
-
-/** Decodes text that the host sent as base64, because it has many characters that JSON escapes. */
-function textOf(base64: string): string {
-  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
-  try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-  } catch {
-    throw new Error('it is not text.');
   }
 }

@@ -1,20 +1,30 @@
 // A tool call as one row: tool, target and outcome; input and result can be unfolded.
 
+import { useSignal } from '@preact/signals';
 import { useContext, useMemo } from 'preact/hooks';
 
+import type { FileEdit } from '../../ahp/changeset-types';
 import type { OutputReference, ToolCall, ToolResultContent } from '../../ahp/types';
+import { editsOfCall, fileUri, totals } from '../../edits/file-edits';
 import { directoryPath, oneLine, plainText, readableInput } from '../../format';
 import { isPlan } from '../../host-metadata';
 import { inlineMarkdown } from '../../markdown/render';
 import { errorMessage, outcomeOf, outcomeReason, outcomeWord } from '../../tool-outcome';
 import { answeredElsewhere } from '../answered-elsewhere';
+import { Counts, fileWords } from '../changes/Counts';
+import { EditHead } from '../changes/EditHead';
+import { DiffView } from '../diff/DiffView';
 import { LongText } from '../LongText';
+import { MoreList } from '../MoreList';
 import { PageContext } from '../page-context';
 import { Plan, planTitle } from './PlanCard';
 import { isStoredOutput, StoredOutput } from './StoredOutput';
 
 /** The characters of a message that fit into a row, with its Markdown. */
 const MESSAGE_CHARACTERS = 400;
+/** The changed files and the lines of their diffs that are shown at first, and with every further click. */
+const SHOWN_EDITS = 5;
+const SHOWN_LINES = 60;
 
 export function ToolCallRow({ call }: { call: ToolCall }) {
   const outcome = outcomeOf(call);
@@ -25,38 +35,82 @@ export function ToolCallRow({ call }: { call: ToolCall }) {
   const input = typeof call.toolInput === 'string' ? call.toolInput : stored ? '' : call.partialInput;
   const result = resultText(call);
   const resources = (call.content ?? []).filter(isStoredResult);
+  const edits = useMemo(() => editsOfCall(call), [call]);
+  const sum = totals(edits);
+  const open = useSignal(false);
   const head = (
     <>
       <span class={`tool-mark is-${outcome}`} aria-hidden="true" />
       <span class="fold-name">{oneLine(call.displayName) || oneLine(call.toolName)}</span>
       <span class="fold-preview" dangerouslySetInnerHTML={{ __html: html }} />
+      {edits.length > 0 && !namesFile(message, edits) && <span class="tool-files">{filesLabel(edits)}</span>}
+      {edits.length > 0 && <Counts added={sum.additions} removed={sum.deletions} />}
       <span class="tool-status">{outcomeWord(call)}</span>
       <Reason call={call} />
     </>
   );
   const look = { class: plan ? 'fold tool is-plan' : `fold tool is-${outcome}`, 'data-tool-status': call.status, 'data-outcome': outcome };
-  if (!plan && !input && !stored && !result && resources.length === 0) {
+  if (!plan && !input && !stored && !result && resources.length === 0 && edits.length === 0) {
     return (
       <div {...look}>
         <div class="summary">{head}</div>
       </div>
     );
   }
+  const raw = (
+    <>
+      {input && <Section name="Input" text={readableInput(input)} />}
+      {stored && <div class="tool-label">Input</div>}
+      {stored && <StoredOutput output={stored} />}
+    </>
+  );
   return (
-    <details {...look}>
+    <details {...look} onToggle={(event) => (open.value = event.currentTarget.open)}>
       <summary>{head}</summary>
       <div class="tool-body">
         {plan && <Plan call={call} />}
-        {!plan && input && <Section name="Input" text={readableInput(input)} />}
-        {!plan && stored && <div class="tool-label">Input</div>}
-        {!plan && stored && <StoredOutput output={stored} />}
+        {open.value && edits.length > 0 && <Edits edits={edits} />}
+        {!plan && edits.length === 0 && raw}
         {result && <Section name={outcome === 'failed' ? 'Error' : 'Result'} text={result} />}
         {resources.length > 0 && <div class="tool-label">Complete result</div>}
         {resources.map((resource, index) => (
           <StoredOutput key={index} output={resource} />
         ))}
+        {edits.length > 0 && (input || stored) && (
+          <details class="raw">
+            <summary>Raw input</summary>
+            {raw}
+          </details>
+        )}
       </div>
     </details>
+  );
+}
+
+function namesFile(message: string, edits: readonly FileEdit[]): boolean {
+  return edits.length === 1 && message.includes(nameOf(edits[0]!));
+}
+
+function filesLabel(edits: readonly FileEdit[]): string {
+  return edits.length === 1 ? oneLine(nameOf(edits[0]!)) : fileWords(edits.length);
+}
+
+function nameOf(edit: FileEdit): string {
+  return directoryPath(fileUri(edit)).split('/').at(-1) ?? '';
+}
+
+/** The files that the call changed, with their diffs. */
+function Edits({ edits }: { edits: readonly FileEdit[] }) {
+  const directories = useContext(PageContext)?.session.value?.workingDirectories;
+  return (
+    <MoreList items={edits} step={SHOWN_EDITS} what="files">
+      {(edit, index) => (
+        <div key={index} class="edit">
+          <EditHead edit={edit} directories={directories} />
+          <DiffView edit={edit} lines={SHOWN_LINES} />
+        </div>
+      )}
+    </MoreList>
   );
 }
 
@@ -107,10 +161,8 @@ function contentText(content: ToolResultContent): string {
       return content.text ?? '';
     case 'terminal':
       return content.result?.preview ?? content.title ?? '';
-    case 'fileEdit': {
-      const uri = content.after?.uri ?? content.before?.uri ?? '';
-      return `${directoryPath(uri)}  +${content.diff?.added ?? 0} −${content.diff?.removed ?? 0}`;
-    }
+    case 'fileEdit':
+      return '';
     default:
       return content.title ?? content.uri ?? `(${content.type})`;
   }

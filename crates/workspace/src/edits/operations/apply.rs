@@ -141,29 +141,42 @@ impl<'a> OperationRun<'a> {
         }
     }
 
-    /// Checks that files have the versions before the operation, and that their directories
-    /// are accessible. Remembers their state.
+    /// Checks that files have the versions before the operation, and that nothing is in their
+    /// way. Remembers their state.
     pub(super) fn check(&mut self, indexes: &[usize]) -> Result<(), FileFailure> {
         for &index in indexes {
-            let step = self.step(index)?;
+            self.must_be_accessible(index)?;
             let place = self.place(index)?;
-            if step.after != FileVersion::Absent
-                && let Some(obstacle) = place.obstacle()?
-                && !self.deletes(&obstacle)
-            {
-                let reason = format!("{} is not a directory", obstacle.display());
-                return Err(FileFailure::new(&step.path, reason));
-            }
-            let Some(stamp) = self.has_version(&place, &step.before)? else {
-                return Err(match place.compare(&step.before)? {
-                    Compared::Directory => FileFailure::new(&step.path, "a directory is in its place"),
-                    Compared::Same(_) | Compared::Different => staging::changed(&place),
-                });
+            let Some(stamp) = self.has_version(&place, &self.step(index)?.before)? else {
+                return Err(staging::changed(&place));
             };
             drop(place);
             self.stamps.insert(index, stamp);
         }
         Ok(())
+    }
+
+    /// Checks that the file of a step is in a root, and that no link, directory or special file
+    /// is in its way. Does not read the file.
+    pub(super) fn must_be_accessible(&self, index: usize) -> Result<(), FileFailure> {
+        let step = self.step(index)?;
+        let place = self.place(index)?;
+        if step.after != FileVersion::Absent
+            && let Some(obstacle) = place.obstacle()?
+            && !self.deletes(&obstacle)
+        {
+            let reason = format!("{} is not a directory", obstacle.display());
+            return Err(FileFailure::new(&step.path, reason));
+        }
+        match place.foreign_entry()? {
+            Some(Compared::Special) => {
+                Err(FileFailure::new(&step.path, "a device, pipe or socket is in its place"))
+            }
+            Some(Compared::Directory) if self.has_version(&place, &step.before)?.is_none() => {
+                Err(FileFailure::new(&step.path, "a directory is in its place"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a file has a version; if it does, its state. A directory counts as absent if
@@ -181,7 +194,7 @@ impl<'a> OperationRun<'a> {
             {
                 Some(None)
             }
-            Compared::Directory | Compared::Different => None,
+            Compared::Directory | Compared::Special | Compared::Different => None,
         })
     }
 

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use innkeeper_core::edits::UnknownContent;
 use nix::errno::Errno;
 
-use super::super::VersionedFile;
 use super::super::repair::{RepairReport, repair};
 use super::super::testing::{TestChange, Workbench, change, put, text, tree};
+use super::super::{VersionedFile, refuse_blocked};
 use super::*;
 
 /// Writes the files before an operation and runs it.
@@ -198,9 +198,62 @@ fn obstacles_are_refused_before_anything_changes() {
     let expected = format!("{} is not a directory", file.display());
     untouched(&[first.clone(), create("file/below/deep")], &expected);
     nix::unistd::mkfifo(&bench.path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let changed = "another program changed it at the same time; try again";
-    let reached = run_only(&bench, &[change("pipe", text("1\n"), text("2\n"))], &FaultPoints::none());
-    assert_eq!(reason(reached), changed);
+    let replace = change("pipe", text("1\n"), text("2\n"));
+    put(&bench.path("first"), &text("1\n"));
+    let result = run_only(&bench, &[first, replace], &FaultPoints::none());
+    assert_eq!(reason(result), "a device, pipe or socket is in its place");
+    assert_eq!(std::fs::read(bench.path("first")).unwrap(), b"1\n");
+}
+
+#[test]
+fn blocked_files_are_left_out_with_their_reason() {
+    let bench = Workbench::new();
+    let absent = VersionedFile::absent;
+    let mut changes = vec![
+        change("fine", text("1\n"), text("2\n")),
+        change("directory", absent(), text("2\n")),
+        // A rename: the old path is blocked, so the new one stays.
+        change("link/old.rs", absent(), text("moved\n")),
+        change("new.rs", text("moved\n"), absent()),
+        // The directory is removed only if the file in it is deleted.
+        change("swap", absent(), text("2\n")),
+        change("swap/inner", text("1\n"), absent()),
+    ];
+    changes[5].removed_parents = 1;
+    for name in ["fine", "new.rs", "swap/inner"] {
+        let change = changes.iter().find(|change| change.name == name).unwrap();
+        put(&bench.path(name), &change.before);
+    }
+    std::fs::create_dir(bench.path("directory")).unwrap();
+    symlink("nowhere", bench.path("link")).unwrap();
+    let (mut operation, blobs) = bench.operation(&changes);
+    let refused = refuse_blocked(&bench.storage, &mut operation);
+    let reasons: Vec<(&str, &str)> = refused
+        .iter()
+        .map(|(path, refused)| (path.file_name().unwrap().to_str().unwrap(), refused.reason.as_str()))
+        .collect();
+    let link = "cannot change old.rs: a part of its path is a symbolic link";
+    let expected = [
+        ("directory", "cannot change directory: a directory is in its place"),
+        ("old.rs", link),
+        ("new.rs", link),
+    ];
+    assert_eq!(reasons, expected);
+    apply(&bench.storage, operation, blobs, None, &FaultPoints::none()).unwrap();
+    assert_eq!(std::fs::read(bench.path("fine")).unwrap(), b"2\n");
+    assert_eq!(std::fs::read(bench.path("swap")).unwrap(), b"2\n");
+    assert_eq!(std::fs::read(bench.path("new.rs")).unwrap(), b"moved\n");
+}
+
+#[test]
+fn file_that_needs_a_blocked_file_is_blocked_too() {
+    let bench = Workbench::new();
+    let absent = VersionedFile::absent;
+    nix::unistd::mkfifo(&bench.path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let changes = [change("pipe", text("1\n"), absent()), change("pipe/inner", absent(), text("2\n"))];
+    let (mut operation, _) = bench.operation(&changes);
+    let refused = refuse_blocked(&bench.storage, &mut operation);
+    assert_eq!((refused.len(), operation.steps.len()), (2, 0));
 }
 
 #[test]

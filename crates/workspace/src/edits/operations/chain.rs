@@ -166,33 +166,39 @@ pub(crate) fn redo_operation<E>(
 ) -> Result<PlannedChain, E> {
     let mut changes = Vec::new();
     let mut refused = Vec::new();
-    let mut moves = moves_of(operation);
-    moves.retain(|to, from| !edited.contains(*to) && !edited.contains(&from.path));
-    let moved: HashSet<&Path> = moves.values().map(|from| from.path.as_path()).collect();
+    let moves = moves_of(operation);
+    let moved: HashMap<&Path, &Path> = moves.iter().map(|(to, from)| (from.path.as_path(), *to)).collect();
     for step in &operation.steps {
-        if edited.contains(&step.path) {
-            let name = step.path.file_name().unwrap_or(step.path.as_os_str()).to_string_lossy();
+        let from = moves.get(step.path.as_path()).copied();
+        let other = from.map(|from| from.path.as_path()).or_else(|| moved.get(step.path.as_path()).copied());
+        if let Some(path) =
+            [Some(step.path.as_path()), other].into_iter().flatten().find(|path| edited.contains(*path))
+        {
+            let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
             let reason = format!("the agent edited {name} again after the undo");
             refused.push((step.path.clone(), RefusedFile { reason, preview: None, can_force: false }));
             continue;
         }
-        if moved.contains(step.path.as_path()) {
+        if moved.contains_key(step.path.as_path()) {
             continue;
         }
-        let from = moves.get(step.path.as_path()).copied();
-        for draft in drafts_of(operation, step).into_iter().rev() {
-            let (edit, before) = match from {
-                Some(from) => {
-                    let edit = TurnEdit::Rename { from: from.path.clone(), to: step.path.clone() };
-                    (edit, read(&from.before)?)
+        let mut drafts = drafts_of(operation, step);
+        let edit = match from {
+            Some(from) => {
+                drafts.truncate(1);
+                for draft in &mut drafts {
+                    (draft.before, draft.after) = (from.before.clone(), step.after.clone());
                 }
-                None => (TurnEdit::File(step.path.clone()), read(&draft.before)?),
-            };
+                TurnEdit::Rename { from: from.path.clone(), to: step.path.clone() }
+            }
+            None => TurnEdit::File(step.path.clone()),
+        };
+        for draft in drafts.into_iter().rev() {
             changes.push(TurnChange {
                 chat: draft.chat,
                 turn: draft.turn,
-                edit,
-                before,
+                edit: edit.clone(),
+                before: read(&draft.before)?,
                 after: read(&draft.after)?,
                 new_parents: created_parents(operation, step),
             });
@@ -206,10 +212,11 @@ pub(crate) fn redo_operation<E>(
 
 /// The files that an operation moved: the step of the old path by the new path. Only moves
 /// that belong to one turn are known as such.
-fn moves_of(operation: &OperationRecord) -> HashMap<&Path, &OperationStep> {
-    let turn_of = |step: &OperationStep| match step.records.as_slice() {
-        [record] => Some((record.chat.clone(), record.turn.clone())),
-        _ => None,
+pub(super) fn moves_of(operation: &OperationRecord) -> HashMap<&Path, &OperationStep> {
+    let turn_of = |step: &OperationStep| {
+        let mut own = step.records.iter().filter(|record| record.source != EditSource::External);
+        let record = own.next()?;
+        own.next().is_none().then(|| (record.chat.clone(), record.turn.clone()))
     };
     let mut deleted: HashMap<_, Vec<&OperationStep>> = HashMap::new();
     for step in operation.steps.iter().filter(|step| step.after == FileVersion::Absent) {

@@ -187,6 +187,36 @@ fn redo_of_rename_moves_later_edits_along() {
 }
 
 #[test]
+fn redo_of_rename_with_records_of_others_is_one_move() {
+    let (moved, mine) = (text("1\n2\n3\n"), text("1\nmine\n3\n"));
+    let absent = VersionedFile::absent;
+    let now = current([("/root/old.rs", absent()), ("/root/new.rs", mine.clone())]);
+    let rename = TurnEdit::Rename { from: "/root/old.rs".into(), to: "/root/new.rs".into() };
+    let plan = undo_turns(&[change("t1", rename, &moved, &moved)], &now, false);
+    let mut operation = operation(&plan);
+    let old = operation.steps.iter_mut().find(|step| step.path.ends_with("old.rs")).unwrap();
+    // The user's edit is recorded apart from the move.
+    let mut records = vec![old.records[0].clone(), old.records[0].clone()];
+    records[0].after = moved.version.clone();
+    records[1].before = moved.version.clone();
+    records[1].source = EditSource::External;
+    old.records = records;
+    let read = |version: &FileVersion| {
+        let content = if *version == moved.version { &moved } else { &mine };
+        VersionedFile::read(version.clone(), |_| Ok::<_, ()>(content.content.clone()))
+    };
+    let edited = text("1\nmine\n3\n4\n");
+    let undone = current([("/root/old.rs", edited.clone()), ("/root/new.rs", absent())]);
+    let redone = redo_operation(&operation, read, &undone, &HashSet::new(), false).unwrap();
+    let expected = current([("/root/old.rs", absent()), ("/root/new.rs", edited)]);
+    assert_eq!(carried_out(&redone, &undone), expected);
+    // An edit of the agent at one of the paths refuses both.
+    let again = HashSet::from([PathBuf::from("/root/old.rs")]);
+    let refused = redo_operation(&operation, read, &undone, &again, false).unwrap();
+    assert_eq!((refused.files.len(), refused.refused.len()), (0, 2));
+}
+
+#[test]
 fn changes_that_cancel_out_need_no_write() {
     let (one, two) = (text("1\n"), text("2\n"));
     let turns = [file("t2", PATH, &two, &one), file("t1", PATH, &one, &two)];

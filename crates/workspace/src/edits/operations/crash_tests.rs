@@ -3,14 +3,14 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
-use innkeeper_core::edits::EditStorage as _;
+use innkeeper_core::edits::{EditStorage as _, StoredBlob};
 
-use super::super::testing::{TestChange, Workbench, change, operation, put, session, text, tree};
+use super::super::testing::{TestChange, TestTree, Workbench, change, operation, put, session, text, tree};
 use super::super::{FaultPoints, VersionedFile, apply};
 use super::repair_with;
 
@@ -58,12 +58,41 @@ fn write_before(root: &Path) {
 }
 
 /// The tree after the operation.
-fn expected_after() -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+fn expected_after() -> TestTree {
     let directory = tempfile::tempdir().unwrap();
     for change in changes() {
         put(&directory.path().join(&change.name), &change.after);
     }
     tree(directory.path())
+}
+
+/// The tree before and after the operation.
+fn expected_trees() -> &'static (TestTree, TestTree) {
+    static TREES: OnceLock<(TestTree, TestTree)> = OnceLock::new();
+    TREES.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("root");
+        write_before(&root);
+        (tree(&root), expected_after())
+    })
+}
+
+/// A directory with the files before the operation, and with an empty database, which is
+/// copied because its creation takes time.
+fn prepared() -> tempfile::TempDir {
+    static EMPTY: OnceLock<Vec<u8>> = OnceLock::new();
+    let empty = EMPTY.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let bench = Workbench::open(directory.path());
+        // The first write creates the database.
+        bench.storage.put_blobs(vec![StoredBlob::new("")]).unwrap();
+        bench.storage.close();
+        std::fs::read(directory.path().join("blobs.db")).unwrap()
+    });
+    let directory = tempfile::tempdir().unwrap();
+    write_before(&directory.path().join("root"));
+    std::fs::write(directory.path().join("blobs.db"), empty).unwrap();
+    directory
 }
 
 /// Kills this process at a fault point.
@@ -117,11 +146,10 @@ fn repaired(directory: &Path) -> bool {
     let bench = Workbench::open(directory);
     repair_with(&bench.storage, &FaultPoints::none()).unwrap();
     let found = tree(&bench.root);
-    let is_after = found == expected_after();
+    let (before, after) = expected_trees();
+    let is_after = found == *after;
     if !is_after {
-        let reference = tempfile::tempdir().unwrap();
-        write_before(&reference.path().join("root"));
-        assert_eq!(found, tree(&reference.path().join("root")), "neither before nor after");
+        assert_eq!(found, *before, "neither before nor after");
     }
     assert_eq!(bench.unfinished(), 0);
     let records = bench.records();
@@ -163,8 +191,7 @@ fn killed_operation_is_done_or_not_done_after_repair() {
         return run_child(&arguments);
     }
     let outcomes = in_threads(POINTS + 1, |point| {
-        let directory = tempfile::tempdir().unwrap();
-        write_before(&directory.path().join("root"));
+        let directory = prepared();
         let killed = is_killed(NAME, "apply", point, directory.path());
         assert_eq!(killed, point < POINTS, "point {point}");
         repaired(directory.path())
@@ -188,8 +215,7 @@ fn killed_repair_is_completed_by_the_next_one() {
         .collect();
     let killed = in_threads(cases.len(), |case| {
         let (first, second) = cases[case];
-        let directory = tempfile::tempdir().unwrap();
-        write_before(&directory.path().join("root"));
+        let directory = prepared();
         assert!(is_killed(NAME, "apply", first, directory.path()));
         let killed = is_killed(NAME, "repair", second, directory.path());
         assert!(repaired(directory.path()));

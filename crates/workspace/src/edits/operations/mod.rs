@@ -6,6 +6,7 @@
 //! link is read or written.
 
 mod apply;
+mod blocked;
 mod chain;
 mod faults;
 mod places;
@@ -19,6 +20,7 @@ mod testing;
 mod round_trip_tests;
 
 pub(crate) use apply::{apply, missing_parents};
+pub(crate) use blocked::refuse_blocked;
 pub(crate) use chain::{
     ChainedFile, PlannedChain, RecordDraft, RecordFrame, TurnChange, TurnEdit, redo_operation, undo_turns,
 };

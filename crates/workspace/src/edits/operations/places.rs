@@ -214,6 +214,15 @@ impl StepPlace<'_> {
         compare_entry(parent.as_fd(), &self.name, version).map_err(|errno| self.failed(errno))
     }
 
+    /// The kind of entry that is there, if it is not a file or link.
+    pub(super) fn foreign_entry(&self) -> Result<Option<Compared>, FileFailure> {
+        // No file has this version, so that no content is read.
+        Ok(match self.compare(&FileVersion::Absent)? {
+            other @ (Compared::Directory | Compared::Special) => Some(other),
+            Compared::Same(_) | Compared::Different => None,
+        })
+    }
+
     /// The file's current stamp; `None` if it does not exist.
     pub(super) fn stamp(&self, parent: BorrowedFd<'_>) -> Result<Option<EntryStamp>, FileFailure> {
         match beneath::look(parent, &self.name) {
@@ -266,6 +275,8 @@ pub(super) enum Compared {
     Different,
     /// There is a directory.
     Directory,
+    /// There is a device, a pipe or a socket.
+    Special,
 }
 
 impl Compared {
@@ -282,6 +293,9 @@ fn compare_entry(parent: BorrowedFd<'_>, name: &OsStr, version: &FileVersion) ->
     };
     if found.is_dir() {
         return Ok(Compared::Directory);
+    }
+    if !(found.is_file() || found.is_symlink()) {
+        return Ok(Compared::Special);
     }
     let is_same = match version {
         FileVersion::Absent | FileVersion::Unknown(_) => false,

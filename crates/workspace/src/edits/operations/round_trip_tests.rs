@@ -161,7 +161,7 @@ fn check(bench: &Workbench, files: &[FileStates], force: bool) -> Result<(), Tes
 #[test]
 fn redo_restores_files_as_they_were_before_undo() {
     let bench = Workbench::new();
-    let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() };
     let cases = (prop::collection::vec(states(), 1..8), any::<bool>());
     TestRunner::new(config).run(&cases, |(files, force)| check(&bench, &files, force)).unwrap();
 }

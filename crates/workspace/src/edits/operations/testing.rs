@@ -141,8 +141,11 @@ pub(super) fn put(path: &Path, file: &VersionedFile) {
     }
 }
 
+/// The mode and content of each entry of a directory.
+pub(super) type TestTree = BTreeMap<PathBuf, (u32, Vec<u8>)>;
+
 /// All entries below a directory: their kind, mode and content. Also finds temporary files.
-pub(super) fn tree(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+pub(super) fn tree(root: &Path) -> TestTree {
     let mut found = BTreeMap::new();
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
