@@ -19,6 +19,7 @@ use innkeeper_gateway::{
     Upstream,
 };
 use innkeeper_server::ServerLimits;
+use innkeeper_workspace::TrackingLimits;
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -33,13 +34,17 @@ const ANTHROPIC: &str = "https://api.anthropic.com";
 const GITHUB: &str = "https://github.com";
 
 /// All valid keys of the file.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 23] = [
     "upstream",
     "anthropic.api_key",
     "anthropic.url",
     "copilot.api_url",
     "copilot.betas",
     "copilot.integration_id",
+    "edits.max_file_size_kib",
+    "edits.max_files",
+    "edits.max_root_size_mib",
+    "edits.quota_mib",
     "files.roots",
     "gateway.body_cap_mib",
     "gateway.idle_timeout_seconds",
@@ -58,6 +63,24 @@ const KEYS: [&str; 19] = [
 /// Maximum size of the configuration file.
 const MAX_FILE: u64 = 1024 * 1024;
 
+/// Largest size of all stored contents of edited files, compressed, unless configured.
+const QUOTA: u64 = 2048 * 1024 * 1024;
+
+/// Limits of the edit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EditSettings {
+    /// Limits of the recorded contents of a working directory.
+    pub(crate) limits: TrackingLimits,
+    /// Largest size of all stored contents, compressed.
+    pub(crate) quota_bytes: u64,
+}
+
+impl Default for EditSettings {
+    fn default() -> Self {
+        Self { limits: TrackingLimits::default(), quota_bytes: QUOTA }
+    }
+}
+
 /// Contents of the configuration file.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Config {
@@ -67,6 +90,8 @@ pub(crate) struct Config {
     anthropic: AnthropicSection,
     #[serde(default)]
     copilot: CopilotSection,
+    #[serde(default)]
+    edits: EditsSection,
     #[serde(default)]
     files: FilesSection,
     #[serde(default)]
@@ -97,6 +122,18 @@ struct CopilotSection {
     betas: Option<Vec<String>>,
     #[serde(default)]
     integration_id: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct EditsSection {
+    #[serde(default)]
+    max_file_size_kib: Option<u32>,
+    #[serde(default)]
+    max_files: Option<u32>,
+    #[serde(default)]
+    max_root_size_mib: Option<u32>,
+    #[serde(default)]
+    quota_mib: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -173,6 +210,30 @@ impl Config {
             Some(mebibytes) => Ok(Some(usize::try_from(mebibytes)?.saturating_mul(1024 * 1024))),
             None => Ok(None),
         }
+    }
+
+    /// Returns the limits of the edit log.
+    pub(crate) fn edits(&self) -> Result<EditSettings> {
+        let EditsSection { max_file_size_kib, max_files, max_root_size_mib, quota_mib } = self.edits;
+        let mut settings = EditSettings::default();
+        let limits = &mut settings.limits;
+        for (key, value, unit, limit) in [
+            ("edits.max_file_size_kib", max_file_size_kib, 1024, &mut limits.max_file_size),
+            ("edits.max_root_size_mib", max_root_size_mib, 1024 * 1024, &mut limits.max_root_size),
+            ("edits.quota_mib", quota_mib, 1024 * 1024, &mut settings.quota_bytes),
+        ] {
+            match value {
+                None => {}
+                Some(0) => bail!("{key}: must be at least 1"),
+                Some(value) => *limit = u64::from(value).saturating_mul(unit),
+            }
+        }
+        match max_files {
+            None => {}
+            Some(0) => bail!("edits.max_files: must be at least 1"),
+            Some(files) => limits.max_files = usize::try_from(files)?,
+        }
+        Ok(settings)
     }
 
     /// Reads the file at `named`, or `config.toml` in the data directory if it exists.

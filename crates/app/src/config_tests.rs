@@ -183,3 +183,22 @@ fn administrator_rules_are_read_and_invalid_ones_are_named() {
     let error = format!("{:#}", Config::parse("permissions.denies = []").unwrap_err());
     assert!(error.contains("permissions.deny"), "{error}");
 }
+
+#[test]
+fn limits_of_the_edit_log_are_read_and_checked() {
+    let edits = |text: &str| Config::parse(text)?.edits();
+    let defaults = EditSettings::default();
+    assert_eq!(edits("").unwrap(), defaults);
+    assert_eq!(defaults.quota_bytes, 2 << 30);
+    let text = "[edits]\nmax_files = 7\nmax_file_size_kib = 3\nmax_root_size_mib = 2\nquota_mib = 1";
+    let limits = TrackingLimits { max_files: 7, max_file_size: 3 << 10, max_root_size: 2 << 20 };
+    assert_eq!(edits(text).unwrap(), EditSettings { limits, quota_bytes: 1 << 20 });
+    for key in ["max_files", "max_file_size_kib", "max_root_size_mib", "quota_mib"] {
+        for (value, problem) in [("0", "must be at least 1"), ("-1", key), ("'1'", key)] {
+            let error = format!("{:#}", edits(&format!("edits.{key} = {value}")).unwrap_err());
+            assert!(error.contains(problem) && error.contains(key), "{key} = {value}: {error}");
+        }
+    }
+    let error = format!("{:#}", edits("edits.max_file = 1").unwrap_err());
+    assert!(error.contains("edits.max_files"), "{error}");
+}

@@ -65,6 +65,11 @@ impl DataDirectories {
         self.data.join("trust.json")
     }
 
+    /// Path of the edit log's database.
+    pub(crate) fn edits(&self) -> PathBuf {
+        self.data.join("blobs.db")
+    }
+
     /// Directory that records the started runtimes.
     pub(crate) fn started(&self) -> PathBuf {
         self.data.join("started")

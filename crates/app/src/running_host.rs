@@ -9,19 +9,20 @@ use anyhow::{Context as _, Result};
 use innkeeper_agents::claude::{ClaudeProvider, ClaudeProviderConfig, ProgramSource};
 use innkeeper_claude::install::Runtimes;
 use innkeeper_claude::process_registry::ProcessRegistry;
-use innkeeper_claude::{Program, WardenProgram};
+use innkeeper_claude::{Program, WardenProgram, transcript};
 use innkeeper_core::clock::SystemClock;
+use innkeeper_core::edits::EditStorage;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint};
 use innkeeper_core::storage::Storage;
 use innkeeper_core::{AdministratorRules, EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig, ServerOptions};
-use innkeeper_store::{Store, StoreConfig};
-use innkeeper_workspace::{FilesConfig, LocalFiles, LocalPathResolver};
+use innkeeper_store::{EditDatabase, EditDatabaseConfig, Store, StoreConfig};
+use innkeeper_workspace::{EditLogConfig, FilesConfig, LocalEditLog, LocalFiles, LocalPathResolver};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::config::Upstreams;
+use crate::config::{EditSettings, Upstreams};
 use crate::directories::DataDirectories;
 use crate::secrets;
 use crate::trusted_folders::TrustFile;
@@ -48,6 +49,8 @@ pub(crate) struct Settings {
     pub(crate) trusted: Vec<PathBuf>,
     /// Permission rules that clients cannot change.
     pub(crate) administrator_rules: AdministratorRules,
+    /// Limits of the edit log.
+    pub(crate) edits: EditSettings,
 }
 
 /// A running host with its server.
@@ -62,6 +65,7 @@ pub(crate) struct RunningHost {
 struct HostParts {
     host: Arc<Host>,
     store: Arc<Store>,
+    edits: Arc<EditDatabase>,
     gateway: Arc<GatewayHandle>,
     drivers: TaskTracker,
     files: LocalFiles,
@@ -71,6 +75,7 @@ struct HostParts {
 pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
     // Opened first, since it locks the data directory against other hosts.
     let store = Arc::new(open_store(settings.directories.data().to_owned()).await?);
+    let edits = Arc::new(open_edits(settings.directories.edits(), settings.edits.quota_bytes).await?);
     sweep(settings.directories.started()).await;
     let gateway = Arc::new(start_gateway(settings.upstreams, SocketAddr::from(([127, 0, 0, 1], 0))).await?);
     let drivers = TaskTracker::new();
@@ -90,6 +95,12 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
         },
         drivers.clone(),
     );
+    let log = LocalEditLog::excluding(
+        Arc::clone(&edits) as Arc<dyn EditStorage>,
+        EditLogConfig { limits: settings.edits.limits, ..EditLogConfig::default() },
+        own_files(&settings.directories),
+    );
+    log.start();
     let host = Host::start(HostConfig {
         providers: vec![Arc::new(claude)],
         clock: Arc::new(SystemClock),
@@ -100,11 +111,11 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
             unguarded_paths: vec![real_path(&workspace)],
             home: home(),
         },
-        edits: EditConfig::none(),
+        edits: EditConfig { log: Arc::new(log), default_directory: Some(workspace.clone()) },
     })
     .await?;
     let files = local_files(&host, workspace, &settings.directories, settings.roots);
-    let parts = HostParts { host, store, gateway, drivers, files };
+    let parts = HostParts { host, store, edits, gateway, drivers, files };
     let config = ServerConfig {
         listen: settings.listen,
         admission: settings.admission,
@@ -140,6 +151,14 @@ fn home() -> Option<PathBuf> {
     std::env::home_dir().filter(|home| !home.as_os_str().is_empty())
 }
 
+/// What the host and the runtimes write for themselves, which is not the work of an agent.
+fn own_files(directories: &DataDirectories) -> Vec<PathBuf> {
+    let runtime = transcript::config_dir(&secrets::public_environment());
+    let state = home().map(|home| home.join(".claude.json"));
+    let data = directories.data().to_owned();
+    [Some(data), runtime, state].into_iter().flatten().map(|path| real_path(&path)).collect()
+}
+
 /// The path with links resolved, if it exists.
 fn real_path(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
@@ -148,6 +167,12 @@ fn real_path(path: &Path) -> PathBuf {
 /// Opens the storage on a blocking thread. Problems with the storage are logged by then.
 async fn open_store(directory: PathBuf) -> Result<Store> {
     Ok(tokio::task::spawn_blocking(move || Store::open(StoreConfig::new(directory))).await??)
+}
+
+/// Opens the storage of the edit log on a blocking thread.
+async fn open_edits(path: PathBuf, quota_bytes: u64) -> Result<EditDatabase> {
+    let config = EditDatabaseConfig::new(quota_bytes);
+    Ok(tokio::task::spawn_blocking(move || EditDatabase::open(path, config)).await??)
 }
 
 /// Configures the files that clients may access: working directories of sessions, the
@@ -213,8 +238,12 @@ impl HostParts {
     async fn finish(&self) {
         self.host.record_clean_shutdown().await;
         self.gateway.shutdown().await;
-        let store = Arc::clone(&self.store);
-        if let Err(error) = tokio::task::spawn_blocking(move || store.close()).await {
+        let (store, edits) = (Arc::clone(&self.store), Arc::clone(&self.edits));
+        let close = move || {
+            edits.close();
+            store.close();
+        };
+        if let Err(error) = tokio::task::spawn_blocking(close).await {
             tracing::error!(%error, "cannot close the storage");
         }
     }

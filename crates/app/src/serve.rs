@@ -44,6 +44,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
     let roots = config.file_roots().map_err(CommandFailure::usage)?;
     let trusted = config.trusted_folders().map_err(CommandFailure::usage)?;
     let administrator_rules = config.administrator_rules().map_err(CommandFailure::usage)?;
+    let edits = config.edits().map_err(CommandFailure::usage)?;
     let queued_bytes = config.queued_bytes().map_err(CommandFailure::usage)?;
     let (upstream, opener) = (upstreams.name, directories.page_link());
     let claude = arguments.claude.clone();
@@ -57,6 +58,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
         roots,
         trusted,
         administrator_rules,
+        edits,
     };
     let running = running_host::start(settings).await.map_err(CommandFailure::work)?;
     if let Some(bytes) = queued_bytes {

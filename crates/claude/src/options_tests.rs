@@ -171,7 +171,14 @@ fn account_variables_are_kept_without_an_endpoint() {
 
 #[test]
 fn variables_of_an_outer_session_are_removed_and_overrides_win() {
-    let foreign = ["INNKEEPER_TOKEN", "ELECTRON_RUN_AS_NODE", "NODE_OPTIONS", "CLAUDECODE", "GITHUB_ACTIONS"];
+    let foreign = [
+        "INNKEEPER_TOKEN",
+        "ELECTRON_RUN_AS_NODE",
+        "NODE_OPTIONS",
+        "CLAUDECODE",
+        "GITHUB_ACTIONS",
+        "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING",
+    ];
     let environment: Vec<(&str, &str)> = foreign.iter().map(|name| (*name, "1")).collect();
     let plan = LaunchPlan::new(&LaunchOptions {
         overrides: BTreeMap::from([("CLAUDECODE".into(), "2".into())]),

@@ -1,4 +1,5 @@
-//! Fakes of the interfaces of `core`: an agent that a test scripts, and storage in memory.
+//! Fakes of the interfaces of `core`: an agent and an edit log that a test scripts, and
+//! storage in memory.
 //!
 //! Separate from the test kit, so that a change in `core` does not rebuild the tests of
 //! crates that do not depend on `core`. Development only.
@@ -9,8 +10,10 @@
     reason = "indexing a missing JSON field yields null, and tests handle only some of the variants"
 )]
 
+mod edit_log;
 mod memory_storage;
 mod stage;
 
+pub use edit_log::{EditHousekeeping, PendingOperation, ScriptedEditLog};
 pub use memory_storage::{HeldWrites, MemoryStorage};
 pub use stage::{Player, Stage, StageTraits};

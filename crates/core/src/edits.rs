@@ -14,7 +14,7 @@ mod record;
 mod recorder;
 mod storage;
 
-pub use blob::{BlobDigest, BlobUri, MalformedBlobUri};
+pub use blob::{BlobDigest, BlobUri, DiffUri, MalformedBlobUri};
 pub use changes::{
     ChangeCounts, ChangeList, ChangeOperation, ChangeScope, ChangeSelection, ChangedFile, EditConflict,
     OperationKind, OperationReport, OperationTarget, SessionChangeCounts,

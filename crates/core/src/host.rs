@@ -3,6 +3,7 @@
 //! The host routes client requests to the session that owns the channel, and loads sessions
 //! from storage when they are needed. The rules of a session are in `session`.
 
+mod changesets;
 mod chats;
 mod clients;
 mod composing;
@@ -26,6 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::{AgentProvider, History, ResolvedConfig};
 use crate::audit::{AuditPage, AuditQuery};
+use crate::changesets::Changesets;
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::departures::Departures;
@@ -39,6 +41,8 @@ use crate::session::{
 };
 use crate::state::{ChatDoc, CloseReason, FetchError, RowKey, RowsPage, StateStore};
 use crate::storage::{Change, Storage, StorageError};
+use changesets::remove_edits;
+pub use changesets::{ChangesetError, OperateError, OperationOutcome, OperationRequest};
 pub use composing::Composing;
 pub use loading::LoadError;
 pub use tokens::AuthenticateError;
@@ -125,6 +129,7 @@ pub struct Host {
     departures: Arc<Departures>,
     permission_rules: Arc<PermissionRules>,
     edits: EditConfig,
+    changesets: Arc<Changesets>,
     /// The directories of sessions that are not in memory.
     stored_directories: composing::StoredDirectories,
     /// Whether a session could not be stored during shutdown.
@@ -237,10 +242,20 @@ impl Host {
             std::mem::take(&mut index.rules),
             config.permissions,
         ));
+        let store = Arc::new(StateStore::restored(root, index));
+        let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
+        let changesets = Changesets::new(
+            Arc::clone(&store),
+            Arc::clone(&config.edits.log),
+            config.edits.default_directory.clone(),
+            tasks.clone(),
+            ending.clone(),
+        );
         let host = Arc::new(Self {
             permission_rules,
             edits: config.edits,
-            store: Arc::new(StateStore::restored(root, index)),
+            changesets,
+            store,
             storage: config.storage,
             providers: config.providers,
             clock: config.clock,
@@ -251,8 +266,8 @@ impl Host {
             departures: Arc::default(),
             stored_directories: composing::StoredDirectories::default(),
             unstored: Arc::default(),
-            tasks: TaskTracker::new(),
-            ending: CancellationToken::new(),
+            tasks,
+            ending,
         });
         if clean {
             // Clients that continue know the agents of the last host, which may have been a
@@ -260,6 +275,7 @@ impl Host {
             host.publish_agents();
         }
         host.tasks.spawn(Arc::clone(&host).watch_offers());
+        host.tasks.spawn(Arc::clone(&host).watch_edits());
         host.tasks.spawn(Arc::clone(&host).recover(to_recover));
         host.tasks.spawn(Arc::clone(&host).reserve_sequence_numbers(reserved));
         Ok(host)
@@ -331,8 +347,10 @@ impl Host {
         let created_at = wire_time(self.clock.now());
         let config = provider.resolve_config(&new.config).for_features(features);
         let chat = ChatSeed::new(ChannelUri::default_chat_of(&new.uri), History::Fresh);
-        let state = chat_state(&chat.uri, &created_at);
-        let session = documents::session_state(&name, summary_of(&state), config, &new);
+        let mut state = chat_state(&chat.uri, &created_at);
+        state.changesets = self.changesets.of_chat(&new.uri, &chat.uri);
+        let mut session = documents::session_state(&name, summary_of(&state), config, &new);
+        session.changesets = self.changesets.of_session(&new.uri);
         let doc = ChatDoc::new(state).map_err(|error| CreateError::Invalid(error.to_string()))?;
         let seed = SessionSeed {
             uri: new.uri.clone(),
@@ -343,6 +361,7 @@ impl Host {
             listed: false,
             next_entry: 1,
             stale: false,
+            changes: None,
         };
         let docs = vec![doc];
         self.storage.write(loading::first_documents(&seed, &session, &docs)?).await?;
@@ -359,6 +378,7 @@ impl Host {
             Ok(_) => {}
             // A damaged session can still be deleted.
             Err(LoadError::Storage(StorageError::Damaged { .. })) => {
+                remove_edits(&*self.edits.log, uri).await?;
                 self.storage.write(vec![Change::RemoveSession { session: uri.clone() }]).await?;
                 self.store.remove_row(uri);
                 self.addresses.release_all_of(uri);
@@ -366,6 +386,7 @@ impl Host {
                 return Ok(SessionEnd::done());
             }
             Err(LoadError::Storage(error)) => return Err(error.into()),
+            Err(LoadError::Changeset(_)) => return Err(DisposeError::Unknown(uri.clone())),
         }
         let handle = lock(&self.sessions).by_uri.get(uri).cloned();
         Ok(handle.ok_or_else(|| DisposeError::Unknown(uri.clone()))?.end(SessionEnding::Dispose).await)

@@ -7,6 +7,7 @@
 mod action;
 pub mod agent;
 pub mod audit;
+mod changesets;
 pub mod channel;
 pub mod client_resources;
 pub mod clock;
@@ -16,6 +17,7 @@ pub mod edits;
 pub mod files;
 pub mod host;
 pub mod ids;
+pub mod media;
 pub mod model;
 pub mod output;
 mod permission_rules;

@@ -2,9 +2,11 @@
 
 mod audit;
 mod authenticate;
+mod changeset;
 mod chat;
 mod completions;
 mod resource;
+mod stored_edit;
 
 use ahp_types::version::{SUPPORTED_PROTOCOL_VERSIONS, negotiate_protocol_version};
 use innkeeper_core::ChannelUri;
@@ -65,6 +67,7 @@ impl Connection {
             "createChat" => self.create_chat(id, rpc::params(params)?).await,
             "disposeChat" => self.dispose_chat(id, &rpc::params(params)?).await,
             "moveChat" => self.move_chat(id, rpc::params(params)?),
+            "invokeChangesetOperation" => self.invoke_changeset_operation(id, rpc::params(params)?).await,
             "authenticate" => self.authenticate(id, params).await,
             // Notifications in the protocol, but a client may send them as requests.
             "dispatchAction" | "unsubscribe" => {

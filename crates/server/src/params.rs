@@ -4,7 +4,9 @@
 //! connection-wide methods, so it defaults to the root channel here. Unknown fields are
 //! ignored.
 
-use ahp_types::commands::{ChatMoveDestination, ChatSource, SubscriptionDeliveryOptions};
+use ahp_types::commands::{
+    ChangesetOperationTarget, ChatMoveDestination, ChatSource, SubscriptionDeliveryOptions,
+};
 use ahp_types::common::{JsonObject, ROOT_RESOURCE_URI, Uri};
 use ahp_types::state::{Message, SessionActiveClient};
 use secrecy::SecretString;
@@ -180,6 +182,18 @@ pub(crate) struct CreateChatParams {
     pub(crate) source: Option<ChatSource>,
     #[serde(default)]
     pub(crate) working_directories: Option<Vec<Uri>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct InvokeOperationParams {
+    #[serde(deserialize_with = "channel")]
+    pub(crate) channel: Uri,
+    pub(crate) operation_id: String,
+    #[serde(default)]
+    pub(crate) target: Option<ChangesetOperationTarget>,
+    #[serde(rename = "_meta", default)]
+    pub(crate) meta: Option<JsonObject>,
 }
 
 #[derive(Debug, Deserialize)]

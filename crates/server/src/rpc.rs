@@ -8,8 +8,11 @@ use std::borrow::Cow;
 
 use ahp_types::errors::{ahp_error_codes, json_rpc_error_codes};
 use innkeeper_core::ChannelUri;
+use innkeeper_core::edits::EditError;
 use innkeeper_core::files::{Access, FileError};
-use innkeeper_core::host::{AuthenticateError, CreateError, DisposeError, FetchTurnsError, LoadError};
+use innkeeper_core::host::{
+    AuthenticateError, ChangesetError, CreateError, DisposeError, FetchTurnsError, LoadError, OperateError,
+};
 use innkeeper_core::session::ChatError;
 use innkeeper_core::state::{FetchError, Frame};
 use innkeeper_core::storage::StorageError;
@@ -60,6 +63,11 @@ pub(crate) struct RpcError {
 impl RpcError {
     pub(crate) fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
+    }
+
+    /// An error with data for programs.
+    pub(crate) fn with_data(code: i32, message: String, data: Value) -> Self {
+        Self { code, message, data: Some(data) }
     }
 
     pub(crate) fn parse(error: &serde_json::Error) -> Self {
@@ -173,7 +181,43 @@ impl From<StorageError> for RpcError {
 
 impl From<LoadError> for RpcError {
     fn from(error: LoadError) -> Self {
-        Self::internal(&error)
+        match error {
+            LoadError::Storage(error) => error.into(),
+            LoadError::Changeset(error) => error.into(),
+        }
+    }
+}
+
+impl From<ChangesetError> for RpcError {
+    fn from(error: ChangesetError) -> Self {
+        let code = match error {
+            ChangesetError::Unknown(_) | ChangesetError::UnknownChat(_) | ChangesetError::UnknownTurn(_) => {
+                ahp_error_codes::NOT_FOUND
+            }
+            ChangesetError::Reversed { .. }
+            | ChangesetError::Refused(_)
+            | ChangesetError::Edit(EditError::Invalid(_)) => json_rpc_error_codes::INVALID_PARAMS,
+            ChangesetError::TooMany { .. } => json_rpc_error_codes::INVALID_REQUEST,
+            ChangesetError::Edit(EditError::Storage(_) | EditError::File { .. } | EditError::Closed) => {
+                json_rpc_error_codes::INTERNAL_ERROR
+            }
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<EditError> for RpcError {
+    fn from(error: EditError) -> Self {
+        ChangesetError::Edit(error).into()
+    }
+}
+
+impl From<OperateError> for RpcError {
+    fn from(error: OperateError) -> Self {
+        match error {
+            OperateError::Changeset(error) => error.into(),
+            OperateError::Load(error) => error.into(),
+        }
     }
 }
 

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ahp::reducers::{apply_action_to_chat, apply_action_to_root, apply_action_to_session};
+use ahp::reducers::{
+    apply_action_to_changeset, apply_action_to_chat, apply_action_to_root, apply_action_to_session,
+};
 use ahp::{Client, ClientConfig, ClientEvent, ClientEventStream, SubscriptionEvent};
 use ahp_types::actions::{ActionEnvelope, StateAction};
 use ahp_types::commands::{
@@ -12,7 +14,7 @@ use ahp_types::commands::{
 };
 use ahp_types::common::ROOT_RESOURCE_URI;
 use ahp_types::state::{
-    ChatState, ResponsePart, RootState, SessionState, SessionSummary, Snapshot, SnapshotState,
+    ChangesetState, ChatState, ResponsePart, RootState, SessionState, SessionSummary, Snapshot, SnapshotState,
 };
 use ahp_ws::WebSocketTransport;
 use anyhow::{Context as _, Result, bail};
@@ -354,6 +356,14 @@ impl Observer {
         }
     }
 
+    /// The mirrored state of a changeset.
+    pub fn changeset(&self, channel: &str) -> Result<&ChangesetState> {
+        match self.states.get(channel) {
+            Some((_, SnapshotState::Changeset(state))) => Ok(state),
+            _ => bail!("{channel} is not a mirrored changeset"),
+        }
+    }
+
     /// The mirrored root state.
     pub fn root(&self) -> Result<&RootState> {
         match self.states.get(ROOT_RESOURCE_URI) {
@@ -421,6 +431,7 @@ impl Observer {
                     row.meta = changed.changes.meta.or_else(|| row.meta.take());
                     row.modified_at = changed.changes.modified_at.unwrap_or_else(|| row.modified_at.clone());
                     row.chats = changed.changes.chats.or_else(|| row.chats.take());
+                    row.changes = changed.changes.changes.or_else(|| row.changes.take());
                     let directories = changed.changes.working_directories;
                     row.working_directories = directories.or_else(|| row.working_directories.take());
                 }
@@ -448,6 +459,7 @@ impl Observer {
                 outcome
             }
             SnapshotState::Chat(state) => apply_action_to_chat(state, &envelope.action),
+            SnapshotState::Changeset(state) => apply_action_to_changeset(state, &envelope.action),
             _ => return,
         };
     }

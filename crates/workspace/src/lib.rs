@@ -12,7 +12,6 @@ mod files;
 mod glob;
 mod locks;
 mod look;
-mod media;
 mod path_resolver;
 mod pending_changes;
 mod pins;
@@ -23,15 +22,19 @@ mod shared_watcher;
 mod stop_flag;
 #[allow(dead_code, unused_imports, reason = "the edit log is the caller")]
 mod text;
+#[allow(dead_code, unused_imports, reason = "the edit log uses it")]
+mod tracking;
 mod transfer;
 mod tree;
 mod watch;
 mod write;
 
 pub use address::{path_of, uri_of};
+pub use edits::{EditLogConfig, LocalEditLog};
 pub use files::{FilesConfig, LocalFiles};
 pub use path_resolver::LocalPathResolver;
 pub use roots::SessionDirectories;
+pub use tracking::TrackingLimits;
 
 #[cfg(test)]
 mod link_tests;

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 
 use innkeeper_core::files::{FileContent, FileEntry, FileError, FileKind, FileStatus, Links};
+use innkeeper_core::media;
 use jiff::Timestamp;
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
@@ -16,7 +17,6 @@ use nix::fcntl::OFlag;
 use crate::access_request::AccessRequest;
 use crate::address;
 use crate::beneath;
-use crate::media;
 use crate::roots::{AllowedEntry, Roots};
 
 /// Maximum size of a file that is read or written. Its base64 form fits into a

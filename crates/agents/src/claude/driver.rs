@@ -4,11 +4,16 @@
 //! has at most one prompt at a time: a message is written only after the previous turn has
 //! ended, every interrupt has been acknowledged and the model is selected. The loop never
 //! blocks on the runtime. Reporting to the session is in `report`, requests of the runtime to
-//! the user in `user_requests`, and the permission mode in `permission_mode`.
+//! the user in `user_requests`, reporting to the recorder of edits in `edits`, and the permission
+//! mode in `permission_mode`.
 
+mod answers;
+mod edit_reach;
+mod edits;
 mod identity;
 mod permission_mode;
 mod report;
+mod tasks;
 mod user_requests;
 
 use std::path::PathBuf;
@@ -16,14 +21,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahp_types::state::{ErrorInfo, Message as UserInput};
-use innkeeper_claude::turns::{Generation, PromptKind, TurnMachine};
+use innkeeper_claude::turns::{Generation, PromptKind, QUIET, TurnMachine};
 use innkeeper_claude::{
-    Exit, PermissionMode, RequestError, Runtime, RuntimeEvent, RuntimeEvents, StopOptions, UserContent,
-    UserMessage,
+    Exit, Message, PermissionMode, RequestError, Runtime, RuntimeEvent, RuntimeEvents, StopOptions,
+    UserContent, UserMessage,
 };
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, History, MessageLink, OpenAgent, TurnMessage, TurnOutcome,
 };
+use innkeeper_core::edits::EditRecorder;
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::model::ModelEndpoint;
 use serde_json::json;
@@ -35,7 +41,7 @@ use uuid::Uuid;
 
 use super::config;
 use super::event_queue::{EventQueue, SessionGone};
-use super::map::Mapper;
+use super::map::{CallEdits, Mapper};
 use super::prompt::content_blocks;
 use super::requests::{RequestPurpose, Requests};
 use super::selection::Choice;
@@ -46,6 +52,7 @@ pub(super) use identity::ConversationIdentity;
 pub(super) use permission_mode::AutoMode;
 pub(super) use user_requests::BEFORE_TOOL_USE;
 
+use edits::EditTracking;
 use report::Current;
 use user_requests::{PreparedRequest, WaitingRequest};
 
@@ -88,6 +95,10 @@ pub(super) struct ClaudeDriver {
     plan_file: Option<PathBuf>,
     /// Resolves what tool calls access.
     access: AccessResolver,
+    /// Reports calls that may change files.
+    edits: EditTracking,
+    /// A message with results of calls whose edits are being recorded.
+    held: Option<Box<Message>>,
     /// The permission mode of the session.
     mode: PermissionMode,
     /// The permission mode that the runtime last reported or accepted.
@@ -150,9 +161,10 @@ impl ClaudeDriver {
         (request, identity): (OpenAgent, ConversationIdentity),
         models: Arc<dyn ModelEndpoint>,
         project: Option<TrustedProject>,
-        (access, auto_mode): (AccessResolver, Arc<AutoMode>),
+        (access, recorder, auto_mode): (AccessResolver, Arc<dyn EditRecorder>, Arc<AutoMode>),
     ) -> Self {
         let mode = config::permission_mode(&request.config).unwrap_or(PermissionMode::Default);
+        let edits = EditTracking::new(recorder, access.cwd().to_owned());
         let mut turns = TurnMachine::default();
         let generation = turns.started();
         Self {
@@ -174,6 +186,8 @@ impl ClaudeDriver {
             question_turn: None,
             plan_file: None,
             access,
+            edits,
+            held: None,
             turn_ended: false,
             mode,
             runtime_mode: mode,
@@ -216,6 +230,7 @@ impl ClaudeDriver {
             // A closed session does not need the outcome.
             self.end_turn(current, outcome).ok();
         }
+        self.edits.finish().await;
         // Commands may still be queued.
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {
@@ -241,7 +256,7 @@ impl ClaudeDriver {
                 None => Err(End::Stop),
             },
             () = sleep_until(self.interrupt_retry.as_ref().map(|retry| retry.next)) => self.retry_interrupt(),
-            () = sleep_until(self.quiet_at) => {
+            () = sleep_until(self.quiet_at), if !self.edits.is_recording() => {
                 self.quiet_at = None;
                 let verdicts = self.turns.quiet();
                 self.verdicts(verdicts, None)
@@ -254,7 +269,8 @@ impl ClaudeDriver {
                 }
             },
             flushed = self.events.flush_one(), if self.events.is_behind() => Ok(flushed?),
-            event = self.messages.next(), if self.events.has_room() => match event {
+            edits = self.edits.recorded() => self.recorded(&edits),
+            event = self.messages.next(), if self.events.has_room() && !self.edits.is_recording() => match event {
                 Some(event) => self.event(event),
                 None => Err(End::Stop),
             },
@@ -297,6 +313,7 @@ impl ClaudeDriver {
         self.deny_requests_of(turn);
         if let Some(current) = self.requested.take_if(|current| current.turn == *turn) {
             let key = current.key;
+            self.edits.turn_stopped(key, current.turn.clone());
             self.link_answer(current);
             if self.turns.abandon(key).is_some() {
                 self.interrupt();
@@ -304,6 +321,7 @@ impl ClaudeDriver {
                 self.interrupt_retry = Some(InterruptRetry { next, left: INTERRUPT_LIMIT - 1 });
             }
         } else if let Some(current) = self.background.take_if(|current| current.turn == *turn) {
+            self.edits.turn_stopped(current.key, current.turn.clone());
             self.link_answer(current);
             self.interrupt();
         }
@@ -312,7 +330,7 @@ impl ClaudeDriver {
     /// Writes the waiting message if possible. Stops the runtime between two turns if it
     /// must be restarted with different options.
     fn advance(&mut self) -> Result<(), End> {
-        if !self.turns.is_free() || self.requests.is_configuring() {
+        if !self.turns.is_free() || self.requests.is_configuring() || self.edits.is_recording() {
             return Ok(());
         }
         if self.restart_needed {
@@ -351,6 +369,7 @@ impl ClaudeDriver {
         // Decided by the user's text, regardless of attachments.
         let kind = if message.text.starts_with('/') { PromptKind::Command } else { PromptKind::Text };
         self.models.mark_turn(self.conversation, &message.text);
+        self.edits.begin_turn(&turn);
         self.requested = Some(Current::new(self.turns.open(uuid, kind), turn.clone()));
         let link = MessageLink::Prompt(uuid.to_string());
         self.events.push(AgentEvent::MessageLinked { turn, link })?;
@@ -371,6 +390,11 @@ impl ClaudeDriver {
     /// Repeats the interrupt of a cancelled turn. Stops the runtime after the last one.
     fn retry_interrupt(&mut self) -> Result<(), End> {
         let Some(retry) = &mut self.interrupt_retry else { return Ok(()) };
+        if self.edits.is_recording() {
+            // The end of the turn may already be in the runtime's output.
+            retry.next = Instant::now() + INTERRUPT_PAUSE;
+            return Ok(());
+        }
         if retry.left == 0 {
             tracing::warn!(conversation = %self.runtime.conversation(), "runtime does not end its turn; stopping it");
             return Err(End::Stop);
@@ -413,9 +437,26 @@ impl ClaudeDriver {
         self.advance()
     }
 
+    /// Continues after the recorder has stored edits.
+    fn recorded(&mut self, edits: &CallEdits) -> Result<(), End> {
+        // The runtime's output was not read meanwhile.
+        self.quiet_at = self.quiet_at.map(|_| Instant::now() + QUIET);
+        if let Some(message) = self.held.take() {
+            self.message(&message, edits)?;
+        }
+        self.advance()
+    }
+
     fn event(&mut self, event: RuntimeEvent) -> Result<(), End> {
         match event {
-            RuntimeEvent::Message(message) => self.message(&message),
+            RuntimeEvent::Message(message) => {
+                let turn = matches!(message, Message::System(_)).then(|| self.shown_turn());
+                if self.edits.follow(&message, turn.flatten()) {
+                    self.held = Some(Box::new(message));
+                    return Ok(());
+                }
+                self.message(&message, &CallEdits::new())
+            }
             RuntimeEvent::Request { id, request } => self.runtime_request(&id, request),
             RuntimeEvent::RequestCancelled { id } => self.request_withdrawn(&id),
             RuntimeEvent::Exited(exit) => Err(End::Exited(exit)),
@@ -442,3 +483,7 @@ async fn sleep_until(deadline: Option<Instant>) {
 #[cfg(test)]
 #[path = "driver_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "driver_edit_tests.rs"]
+mod edit_tests;

@@ -11,6 +11,7 @@ use innkeeper_claude::{
 use innkeeper_core::agent::{
     Approval, PermissionStage, PermissionVerdict, RecorderSource, ResumeToken, ToolAnswer,
 };
+use innkeeper_core::edits::NoRecorder;
 use innkeeper_core::model::ModelAccess;
 use innkeeper_core::policy::{PathResolver, ResolvedPath, ToolAccess};
 use serde_json::Value;
@@ -31,57 +32,57 @@ impl PathResolver for NoPaths {
 }
 
 /// The runtime's end of the pipes.
-struct FakeRuntime {
+pub(super) struct FakeRuntime {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     writer: WriteHalf<DuplexStream>,
 }
 
 impl FakeRuntime {
     /// Reads the next frame from the host.
-    async fn read(&mut self) -> Value {
+    pub(super) async fn read(&mut self) -> Value {
         let line = self.lines.next_line().await.unwrap().expect("the host closed the pipe");
         serde_json::from_str(&line).unwrap()
     }
 
     /// Whether the host writes nothing for `time`.
-    async fn is_silent(&mut self, time: Duration) -> bool {
+    pub(super) async fn is_silent(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.lines.next_line()).await.is_err()
     }
 
-    async fn say(&mut self, frame: Value) {
+    pub(super) async fn say(&mut self, frame: Value) {
         self.writer.write_all(format!("{frame}\n").as_bytes()).await.unwrap();
     }
 
-    async fn agree(&mut self, request: &Value) {
+    pub(super) async fn agree(&mut self, request: &Value) {
         let response = json!({"subtype": "success", "request_id": request["request_id"], "response": {}});
         self.say(json!({"type": "control_response", "response": response})).await;
     }
 
     /// Reads a control request and checks its subtype.
-    async fn request(&mut self, subtype: &str) -> Value {
+    pub(super) async fn request(&mut self, subtype: &str) -> Value {
         let frame = self.read().await;
         assert_eq!(frame["request"]["subtype"], subtype, "{frame}");
         frame
     }
 
     /// Reads a user message; returns its uuid.
-    async fn prompt(&mut self) -> Value {
+    pub(super) async fn prompt(&mut self) -> Value {
         let frame = self.read().await;
         assert_eq!(frame["type"], "user", "{frame}");
         frame["uuid"].clone()
     }
 
-    async fn lifecycle(&mut self, uuid: &Value, state: &str) {
+    pub(super) async fn lifecycle(&mut self, uuid: &Value, state: &str) {
         self.say(json!({"type": "command_lifecycle", "command_uuid": uuid, "state": state})).await;
     }
 
     /// Writes a complete assistant message.
-    async fn text(&mut self, id: &str, text: &str) {
+    pub(super) async fn text(&mut self, id: &str, text: &str) {
         let content = json!([{"type": "text", "text": text}]);
         self.say(json!({"type": "assistant", "message": {"id": id, "content": content}})).await;
     }
 
-    async fn result(&mut self, fields: Value) {
+    pub(super) async fn result(&mut self, fields: Value) {
         let mut frame = json!({"type": "result", "subtype": "success", "terminal_reason": "completed"});
         frame.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         self.say(frame).await;
@@ -116,12 +117,12 @@ impl ModelEndpoint for NoModels {
 }
 
 /// A driver with a fake runtime; the test acts as the session.
-struct Scene {
-    runtime: FakeRuntime,
-    commands: mpsc::Sender<AgentCommand>,
-    events: mpsc::Receiver<AgentEvent>,
+pub(super) struct Scene {
+    pub(super) runtime: FakeRuntime,
+    pub(super) commands: mpsc::Sender<AgentCommand>,
+    pub(super) events: mpsc::Receiver<AgentEvent>,
     tasks: TaskTracker,
-    close: CancellationToken,
+    pub(super) close: CancellationToken,
     /// The last resume token, links and turns that the driver reported.
     token: Option<ResumeToken>,
     links: Vec<(TurnId, MessageLink)>,
@@ -131,6 +132,10 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Self {
+        Self::with_recorder(NoRecorder::shared()).await
+    }
+
+    pub(super) async fn with_recorder(recorder: Arc<dyn EditRecorder>) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let (near, far) = tokio::io::duplex(1 << 16);
         let (reader, writer) = tokio::io::split(far);
@@ -176,7 +181,7 @@ impl Scene {
             opened,
             Arc::new(NoModels),
             None,
-            (AccessResolver::new(Arc::new(NoPaths), scratch.path().to_owned(), &[], None), auto_mode),
+            (AccessResolver::new(Arc::new(NoPaths), "/project".into(), &[], None), recorder, auto_mode),
         );
         tasks.spawn(driver.run());
         Self {
@@ -192,7 +197,7 @@ impl Scene {
         }
     }
 
-    async fn prompt(&self, turn: &str, model: Option<&str>) {
+    pub(super) async fn prompt(&self, turn: &str, model: Option<&str>) {
         let mut message = json!({"text": turn, "origin": {"kind": "user"}});
         if let Some(model) = model {
             message["model"] = json!({"id": model});
@@ -201,12 +206,12 @@ impl Scene {
         self.commands.send(AgentCommand::Prompt { turn: TurnId::new(turn), message }).await.unwrap();
     }
 
-    async fn cancel(&self, turn: &str) {
+    pub(super) async fn cancel(&self, turn: &str) {
         self.commands.send(AgentCommand::Cancel { turn: TurnId::new(turn) }).await.unwrap();
     }
 
     /// Waits for the end of a turn; returns the texts reported until then, and the turn.
-    async fn ended(&mut self) -> (Vec<String>, String, TurnOutcome) {
+    pub(super) async fn ended(&mut self) -> (Vec<String>, String, TurnOutcome) {
         let mut texts = Vec::new();
         loop {
             match self.events.recv().await.unwrap() {
@@ -225,7 +230,7 @@ impl Scene {
     }
 
     /// Closes the runtime's end of the pipe, then stops the driver.
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         let Self { runtime, tasks, close, .. } = self;
         drop(runtime);
         close.cancel();
@@ -348,11 +353,11 @@ async fn session_receives_message_ids_and_conversation_id() {
 }
 
 /// A request of the runtime about a call of the tool `Write`.
-fn request_about(id: &str, request: Value) -> Value {
+pub(super) fn request_about(id: &str, request: Value) -> Value {
     json!({"type": "control_request", "request_id": id, "request": request})
 }
 
-fn hook_about(id: &str, input: Value) -> Value {
+pub(super) fn hook_about(id: &str, input: Value) -> Value {
     let request = json!({"subtype": "hook_callback", "callback_id": BEFORE_TOOL_USE, "tool_use_id": "call", "input": input});
     request_about(id, request)
 }
@@ -360,7 +365,12 @@ fn hook_about(id: &str, input: Value) -> Value {
 impl Scene {
     /// Starts a turn.
     async fn in_turn() -> Self {
-        let mut scene = Self::start().await;
+        Self::in_recorded_turn(NoRecorder::shared()).await
+    }
+
+    /// Starts a turn whose edits are recorded.
+    pub(super) async fn in_recorded_turn(recorder: Arc<dyn EditRecorder>) -> Self {
+        let mut scene = Self::with_recorder(recorder).await;
         scene.prompt("turn", None).await;
         let uuid = scene.runtime.prompt().await;
         scene.runtime.lifecycle(&uuid, "started").await;
@@ -368,7 +378,7 @@ impl Scene {
     }
 
     /// Waits for the next question to the session's policy.
-    async fn query(&mut self) -> innkeeper_core::agent::PermissionQuery {
+    pub(super) async fn query(&mut self) -> innkeeper_core::agent::PermissionQuery {
         loop {
             if let AgentEvent::PermissionRequested(query) = self.events.recv().await.unwrap() {
                 return *query;
@@ -377,7 +387,11 @@ impl Scene {
     }
 
     async fn decide(&self, stage: PermissionStage, verdict: PermissionVerdict) {
-        let tool_call = "call".to_owned();
+        self.decide_about("call", stage, verdict).await;
+    }
+
+    pub(super) async fn decide_about(&self, call: &str, stage: PermissionStage, verdict: PermissionVerdict) {
+        let tool_call = call.to_owned();
         self.commands.send(AgentCommand::PermissionVerdict { tool_call, stage, verdict }).await.unwrap();
     }
 }

@@ -149,6 +149,7 @@ impl AgentProvider for ClaudeProvider {
                 project::restrict(&mut options);
             }
             let access = access_resolver(&config, &options).await?;
+            let recorder = request.edits.recorder(access.directories());
             let identity = identity(&request, &options.conversation);
             let (runtime, messages) = Runtime::start(options, cancel).await.map_err(open_error)?;
             tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started Claude runtime");
@@ -163,7 +164,7 @@ impl AgentProvider for ClaudeProvider {
                 (request, identity),
                 models,
                 project,
-                (access, auto_mode),
+                (access, recorder, auto_mode),
             );
             tasks.spawn(driver.run());
             Ok(AgentConnection { commands, events, close })

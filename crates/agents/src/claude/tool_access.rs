@@ -76,6 +76,16 @@ impl AccessResolver {
         PermissionRequest { tool: tool.to_owned(), access: self.access(tool, input) }
     }
 
+    /// The directory in which the runtime was started.
+    pub(super) fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
+    /// The working directories, as they were given.
+    pub(super) fn directories(&self) -> Vec<PathBuf> {
+        self.roots.iter().map(|root| root.lexical.clone()).collect()
+    }
+
     /// Whether a path is in the directory of plans.
     pub(super) fn is_in_plans(&self, path: &Path) -> bool {
         self.plans.as_deref().is_some_and(|plans| path.starts_with(plans))

@@ -4,17 +4,18 @@
 //! listing the actions that only hosts send.
 
 use ahp_types::actions::{
-    ChatDraftChangedAction, ChatInputAnswerChangedAction, ChatInputCompletedAction,
-    ChatIsArchivedChangedAction, ChatIsReadChangedAction, ChatPendingMessageRemovedAction,
-    ChatPendingMessageSetAction, ChatQueuedMessagesReorderedAction, ChatToolCallCompleteAction,
-    ChatToolCallConfirmedAction, ChatToolCallContentChangedAction, ChatToolCallResultConfirmedAction,
-    ChatTruncatedAction, ChatTurnCancelledAction, ChatTurnResumeAction, ChatTurnStartedAction,
-    ChatWorkingDirectoryRemovedAction, ChatWorkingDirectorySetAction, RootConfigChangedAction,
-    SessionActiveClientRemovedAction, SessionActiveClientSetAction, SessionConfigChangedAction,
-    SessionCustomizationToggledAction, SessionIsArchivedChangedAction, SessionIsReadChangedAction,
-    SessionMcpServerBackgroundRequestedAction, SessionMcpServerStartRequestedAction,
-    SessionMcpServerStopRequestedAction, SessionTitleChangedAction, SessionWorkingDirectoryRemovedAction,
-    SessionWorkingDirectoryReplacedAction, SessionWorkingDirectorySetAction,
+    ChangesetFilesReviewChangedAction, ChatDraftChangedAction, ChatInputAnswerChangedAction,
+    ChatInputCompletedAction, ChatIsArchivedChangedAction, ChatIsReadChangedAction,
+    ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, ChatQueuedMessagesReorderedAction,
+    ChatToolCallCompleteAction, ChatToolCallConfirmedAction, ChatToolCallContentChangedAction,
+    ChatToolCallResultConfirmedAction, ChatTruncatedAction, ChatTurnCancelledAction, ChatTurnResumeAction,
+    ChatTurnStartedAction, ChatWorkingDirectoryRemovedAction, ChatWorkingDirectorySetAction,
+    RootConfigChangedAction, SessionActiveClientRemovedAction, SessionActiveClientSetAction,
+    SessionConfigChangedAction, SessionCustomizationToggledAction, SessionIsArchivedChangedAction,
+    SessionIsReadChangedAction, SessionMcpServerBackgroundRequestedAction,
+    SessionMcpServerStartRequestedAction, SessionMcpServerStopRequestedAction, SessionTitleChangedAction,
+    SessionWorkingDirectoryRemovedAction, SessionWorkingDirectoryReplacedAction,
+    SessionWorkingDirectorySetAction,
 };
 
 /// An action that a client may dispatch on some channel.
@@ -52,4 +53,5 @@ pub(crate) enum Dispatched<'a> {
     ChatInputAnswerChanged(&'a ChatInputAnswerChangedAction),
     ChatInputCompleted(&'a ChatInputCompletedAction),
     ChatTruncated(&'a ChatTruncatedAction),
+    ChangesetFilesReviewChanged(&'a ChangesetFilesReviewChangedAction),
 }

@@ -4,8 +4,8 @@
 //! columns are the fields of [`ActionMeaning`], in the same order; `-` stands for `None`,
 //! `false` or `Merging::Never`.
 //!
-//! This host does not have canvas, changeset, annotations, terminal or automation
-//! channels yet, so their rows do not accept any action from clients.
+//! This host does not have canvas, annotations, terminal or automation channels yet, so
+//! their rows do not accept any action from clients.
 
 use ahp_types::actions::StateAction;
 
@@ -203,7 +203,7 @@ table! {
         ChangesetStatusChanged              -      -       After -         -       -     -           -     -;
         ChangesetFileSet                    -      -       After -         -       -     -           -     -;
         ChangesetFileRemoved                -      -       After -         -       -     -           -     -;
-        ChangesetFilesReviewChanged         -      -       After -         -       -     -           -     -;
+        ChangesetFilesReviewChanged         Ahead  -       After -         -       -     -           -     -;
         ChangesetContentChanged             -      -       After -         -       -     -           -     -;
         ChangesetOperationsChanged          -      -       After -         -       -     -           -     -;
         ChangesetOperationStatusChanged     -      -       After -         -       -     -           -     -;

@@ -7,6 +7,9 @@ use sha2::{Digest as _, Sha256};
 /// The scheme of the URIs. It is not `file:`, so that clients ask the host for the content.
 const SCHEME: &str = "innkeeper-blob:/";
 
+/// The scheme of the addresses of diffs.
+const DIFF_SCHEME: &str = "innkeeper-diff:/";
+
 /// The SHA-256 digest of a content, which identifies it in storage.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlobDigest([u8; 32]);
@@ -97,6 +100,29 @@ impl fmt::Display for BlobUri {
     }
 }
 
+/// The address of the diff of two stored contents: `innkeeper-diff:/BEFORE/AFTER/NAME`, with
+/// `-` for a file that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiffUri {
+    /// The content before.
+    pub before: Option<BlobDigest>,
+    /// The content after.
+    pub after: Option<BlobDigest>,
+}
+
+impl DiffUri {
+    /// Parses an address. `None` if it has another scheme; an error if it is malformed.
+    pub fn parse(uri: &str) -> Option<Result<Self, MalformedBlobUri>> {
+        let mut segments = uri.strip_prefix(DIFF_SCHEME)?.splitn(3, '/');
+        let mut side = || match segments.next()? {
+            "-" => Some(None),
+            digest => BlobDigest::parse(digest).map(Some),
+        };
+        let sides = side().zip(side()).ok_or(MalformedBlobUri);
+        Some(sides.map(|(before, after)| Self { before, after }))
+    }
+}
+
 /// The address does not contain a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid blob address; expected {SCHEME}SHA256/NAME")]
@@ -113,6 +139,18 @@ mod tests {
         assert_eq!(BlobUri::parse(&uri.to_string()), Some(Ok(uri)));
         assert_eq!(BlobUri::parse("file:///x"), None);
         assert_eq!(BlobUri::parse("innkeeper-blob:/12/x"), Some(Err(MalformedBlobUri)));
+    }
+
+    #[test]
+    fn diff_address_has_two_sides() {
+        let digest = BlobDigest::of(b"x");
+        let parsed = |rest: String| DiffUri::parse(&format!("innkeeper-diff:/{rest}"));
+        let (before, after) = (Some(digest), None);
+        assert_eq!(parsed(format!("{digest}/-/a.rs")), Some(Ok(DiffUri { before, after })));
+        assert_eq!(parsed(format!("-/{digest}/a/b")), Some(Ok(DiffUri { before: after, after: before })));
+        assert_eq!(parsed(format!("{digest}")), Some(Err(MalformedBlobUri)));
+        assert_eq!(parsed(format!("{digest}/1/x")), Some(Err(MalformedBlobUri)));
+        assert_eq!(DiffUri::parse("innkeeper-blob:/x"), None);
     }
 
     #[test]

@@ -15,6 +15,11 @@ use crate::channel::ChannelUri;
 
 /// Records edits, computes changesets and takes changes back.
 pub trait EditLog: Send + Sync + fmt::Debug + 'static {
+    /// Whether it records edits. Clients see changesets only then.
+    fn records_edits(&self) -> bool {
+        true
+    }
+
     /// A recorder for a chat's agent.
     fn recorder(&self, scope: EditScope) -> Arc<dyn EditRecorder>;
 
@@ -95,6 +100,10 @@ fn ready<T: Send + 'static>(value: T) -> BoxFuture<Result<T, EditError>> {
 }
 
 impl EditLog for NoEdits {
+    fn records_edits(&self) -> bool {
+        false
+    }
+
     fn recorder(&self, _: EditScope) -> Arc<dyn EditRecorder> {
         NoRecorder::shared()
     }

@@ -40,6 +40,7 @@ impl From<LoadError> for ChatError {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Storage(error) => Self::Storage(error),
+            LoadError::Changeset(error) => Self::Refused(error.to_string()),
         }
     }
 }
@@ -106,7 +107,8 @@ impl Host {
                 } else {
                     let to = self.session_handle(&session).await?;
                     self.check_compatible(&source, &session)?;
-                    self.move_to_session(chat, &from, (&session, &to), ChatPlacement::After(after)).await?;
+                    let placement = ChatPlacement::After(after);
+                    self.move_to_session(chat, (&source, &from), (&session, &to), placement).await?;
                 }
                 Ok(session)
             }
@@ -121,7 +123,7 @@ impl Host {
     async fn move_to_session(
         &self,
         chat: &ChannelUri,
-        from: &SessionHandle,
+        (source, from): (&ChannelUri, &SessionHandle),
         (session, to): (&ChannelUri, &SessionHandle),
         placement: ChatPlacement,
     ) -> Result<(), ChatError> {
@@ -135,15 +137,26 @@ impl Host {
             }
         };
         // From here on it belongs to the other session, which does not end before adopting it.
+        self.move_edits(chat, session).await;
         let forgotten = from.order(|done| ChatTransfer::DropReleased { chat: chat.clone(), done }).await;
         let adopted = to.order(|done| ChatTransfer::Adopt { seed: Box::new(seed), placement, done }).await;
         // The source row is updated last, so that the chat is always in one row. A source
         // that has ended in the meantime has updated its row itself.
         from.order(|done| ChatTransfer::ShowRow { done }).await.ok();
+        self.changesets.request_counts(source);
+        self.changesets.request_counts(session);
         if let Err(error) = forgotten.and(adopted) {
             tracing::error!(%chat, %session, %error, "chat moved, but its sessions could not be updated");
         }
         Ok(())
+    }
+
+    /// Moves the edits of a chat to its new session. The addresses of its changesets change.
+    async fn move_edits(&self, chat: &ChannelUri, session: &ChannelUri) {
+        self.changesets.end_chat(chat);
+        if let Err(error) = self.edits.log.move_chat(chat.clone(), session.clone()).await {
+            tracing::error!(%chat, %session, %error, "cannot move the edits of a chat");
+        }
     }
 
     /// Releases a chat from its session and assigns it to another one in storage.
@@ -185,7 +198,8 @@ impl Host {
         created.await?;
         let to = self.session_handle(&session).await?;
         let placement = ChatPlacement::AsDefault { title: state.title };
-        if let Err(error) = self.move_to_session(chat, from, (&session, &to), placement).await {
+        let moved = self.move_to_session(chat, (source, from), (&session, &to), placement).await;
+        if let Err(error) = moved {
             // While it is unknown to which session the chat belongs, neither may be removed.
             // An unused session is removed later.
             if !matches!(error, ChatError::Storage(StorageError::TimedOut))

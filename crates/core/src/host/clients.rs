@@ -39,7 +39,8 @@ impl Host {
     ) -> Result<Result<(), serde_json::Error>, LoadError> {
         for channel in channels {
             match self.load(channel).await {
-                Ok(_) => {}
+                // A changeset that cannot be opened, for example of a removed turn, is missing.
+                Ok(_) | Err(LoadError::Changeset(_)) => {}
                 // A damaged session must not prevent the client from resuming the others.
                 Err(LoadError::Storage(error @ StorageError::Damaged { .. })) => {
                     tracing::error!(%channel, %error, "cannot load session");

@@ -32,6 +32,9 @@ impl Host {
         if dispatch.channel.is_root() {
             return self.dispatch_to_root(&dispatch).await;
         }
+        if let Some(address) = self.changesets.address_of(&dispatch.channel) {
+            return self.dispatch_to_changeset(&dispatch, &address.session).await;
+        }
         // Attached chats may belong to any session.
         self.load_or_log(&chats_to_pin(message_in(dispatch.action.typed()))).await;
         match self.deliver(Box::new(dispatch)).await {

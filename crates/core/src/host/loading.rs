@@ -3,14 +3,15 @@
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 
-use ahp_types::state::{SessionConfigState, SessionState};
+use ahp_types::state::{ChatOrigin, SessionConfigState, SessionState, SessionSummary};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{CreateError, Host, Sessions, lock};
+use super::{ChangesetError, CreateError, Host, Sessions, lock, remove_edits};
 use crate::agent::{
     AgentConnection, AgentOffer, AgentProvider, BoxFuture, OpenAgent, OpenError, ResolvedConfig, plain_info,
 };
+use crate::changesets::{ChangesetUri, Changesets};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::session::{
@@ -26,6 +27,9 @@ pub enum LoadError {
     /// It could not be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// It is a changeset that cannot be opened.
+    #[error(transparent)]
+    Changeset(#[from] ChangesetError),
 }
 
 /// A session actor that is not running yet, and its handle.
@@ -66,8 +70,24 @@ impl Drop for Reservation {
 }
 
 impl Host {
-    /// Loads the session of a channel. Returns whether it exists.
+    /// Loads the session of a channel, and opens the channel if it is a changeset. Returns
+    /// whether it exists.
     pub(super) async fn load(&self, channel: &ChannelUri) -> Result<bool, LoadError> {
+        let Some(address) = self.changesets.address_of(channel) else {
+            return self.load_stored(channel).await;
+        };
+        if self.changesets.touch(channel) {
+            return Ok(true);
+        }
+        if !self.load_stored(&address.session).await? {
+            return Ok(false);
+        }
+        self.changesets.open(channel, address)?;
+        Ok(true)
+    }
+
+    /// Loads the session of a session's or chat's channel. Returns whether it exists.
+    async fn load_stored(&self, channel: &ChannelUri) -> Result<bool, LoadError> {
         if self.store.has(channel) {
             return Ok(true);
         }
@@ -101,8 +121,14 @@ impl Host {
     /// Loads the sessions of these channels; failures are logged.
     pub(super) async fn load_or_log(&self, channels: &[ChannelUri]) {
         for channel in channels {
-            if let Err(error) = self.load(channel).await {
-                tracing::error!(%channel, %error, "cannot load session");
+            match self.load(channel).await {
+                Ok(_) => {}
+                Err(LoadError::Changeset(error)) => {
+                    tracing::debug!(%channel, %error, "cannot open changeset");
+                }
+                Err(LoadError::Storage(error)) => {
+                    tracing::error!(%channel, %error, "cannot load session");
+                }
             }
         }
     }
@@ -140,10 +166,10 @@ impl Host {
         let listed = listed || chats.len() > 1 || chats.iter().any(|(_, doc)| is_used(doc));
         let left: Vec<ChannelUri> = chats.iter().map(|(chat, _)| chat.uri.clone()).collect();
         self.addresses.keep_only(uri, &left);
-        let (chats, docs) = chats.into_iter().unzip();
+        let (chats, mut docs): (Vec<_>, Vec<_>) = chats.into_iter().unzip();
         let provider = self.provider(Some(&session.provider));
         let config = provider.as_ref().ok().and_then(|provider| changed_config(&session, provider.as_ref()));
-        let session = match config {
+        let mut session = match config {
             Some(config) => {
                 // No action changes a schema, so a replay would leave clients with the old one.
                 self.store.require_snapshots(std::slice::from_ref(uri));
@@ -151,6 +177,9 @@ impl Host {
             }
             None => session,
         };
+        self.set_changesets(uri, &mut session, &mut docs);
+        let changes = self.store.row_changes(uri);
+        let row = SessionSummary { changes: changes.clone(), ..row };
         let provider = provider.unwrap_or_else(|_| Arc::new(MissingProvider(session.provider.clone())));
         let active_clients = session.active_clients.iter().map(|client| ClientId::new(&client.client_id));
         let active_clients: Vec<ClientId> = active_clients.collect();
@@ -163,6 +192,7 @@ impl Host {
             listed,
             next_entry,
             stale,
+            changes,
         };
         let Some(prepared) = self.prepare(seed, session, docs) else { return Ok(true) };
         if listed && let Some(row) = self.store.put_row(uri, row) {
@@ -170,12 +200,36 @@ impl Host {
         }
         // During shutdown the session is not launched.
         let launched = self.launch(prepared).is_ok();
+        if stale {
+            // The host may have been killed before it stored the last counts.
+            self.changesets.request_counts(uri);
+        }
         for client in &active_clients {
             // The client may have disconnected, or reconnected without this session, while the
             // session was not in memory; no other event reports that.
             self.disconnected(client);
         }
         Ok(launched)
+    }
+
+    /// Sets the changesets in the documents of a session. A host may offer others than the one
+    /// that stored the documents.
+    fn set_changesets(&self, uri: &ChannelUri, session: &mut SessionState, docs: &mut [ChatDoc]) {
+        let of_session = self.changesets.of_session(uri);
+        let mut outdated = Vec::new();
+        if session.changesets != of_session {
+            session.changesets = of_session;
+            outdated.push(uri.clone());
+        }
+        for doc in docs {
+            let chat = ChannelUri::new(&doc.open().resource);
+            let is_child = matches!(doc.open().origin, Some(ChatOrigin::Tool { .. }));
+            let of_chat = self.changesets.of_chat(uri, &chat).filter(|_| !is_child);
+            if doc.set_changesets(of_chat) {
+                outdated.push(chat);
+            }
+        }
+        self.store.require_snapshots(&outdated);
     }
 
     /// Reserves a URI for a new session or chat.
@@ -188,6 +242,9 @@ impl Host {
                 return Err(CreateError::Exists(uri.clone()));
             }
             return Err(CreateError::Invalid(format!("{uri} is reserved for the first chat of a session")));
+        }
+        if ChangesetUri::parse(uri).is_some() {
+            return Err(CreateError::Invalid(format!("{uri} is reserved for a changeset")));
         }
         let mut sessions = lock(&self.sessions);
         if sessions.closed {
@@ -224,6 +281,7 @@ impl Host {
             clock: Arc::clone(&self.clock),
             permission_rules: Arc::clone(&self.permission_rules),
             edits: Arc::clone(&self.edits.log),
+            changesets: Arc::clone(&self.changesets),
             tasks: self.tasks.clone(),
         };
         let (actor, handle) = SessionActor::new(seed, services);
@@ -240,11 +298,12 @@ impl Host {
         }
         sessions.by_uri.insert(uri.clone(), handle.clone());
         drop(sessions);
-        let storage = Arc::clone(&self.storage);
+        let (storage, edits) = (Arc::clone(&self.storage), Arc::clone(&self.edits.log));
         let cleanup = Cleanup {
             store: Arc::clone(&self.store),
             sessions: Arc::clone(&self.sessions),
             addresses: Arc::clone(&self.addresses),
+            changesets: Arc::clone(&self.changesets),
             uri,
             // Weak, so that the actor notices when all handles are dropped.
             handle: handle.weak(),
@@ -255,7 +314,10 @@ impl Host {
             let mut ended = actor.run().await;
             if ended.ending == SessionEnding::Dispose {
                 let removal = Change::RemoveSession { session: cleanup.uri.clone() };
-                ended.stored = storage.write(vec![removal]).await;
+                ended.stored = match remove_edits(&*edits, &cleanup.uri).await {
+                    Ok(()) => storage.write(vec![removal]).await,
+                    Err(error) => Err(error),
+                };
                 if ended.stored.is_ok() {
                     discard(ended.records.take(), std::mem::take(&mut ended.conversations)).await;
                 }
@@ -305,6 +367,7 @@ struct Cleanup {
     store: Arc<StateStore>,
     sessions: Arc<Mutex<Sessions>>,
     addresses: Arc<ChatAddresses>,
+    changesets: Arc<Changesets>,
     uri: ChannelUri,
     handle: WeakHandle,
     /// The actor's result; `None` if it panicked.
@@ -319,8 +382,10 @@ impl Drop for Cleanup {
             std::iter::once(self.uri.clone()).chain(self.addresses.chats_of(&self.uri)).collect();
         match &self.ended {
             Some(Ended { ending: SessionEnding::Dispose, stored: Ok(()), .. }) => {
+                let changesets = self.changesets.end_session(&self.uri);
                 self.store.remove_row(&self.uri);
                 self.store.remove(&channels);
+                self.store.remove(&changesets);
                 sessions.unlisted.remove(&self.uri);
                 self.addresses.release_all_of(&self.uri);
             }

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use ahp_types::actions::StateAction;
+use ahp_types::state::{ChangesSummary, SessionState};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -22,6 +23,7 @@ use super::handle::{ClientDispatch, EndWaiter, SessionEnding, SessionHandle, Ses
 use super::idle::IDLE_CHECK_INTERVAL;
 use super::opening::AgentOpener;
 use super::policy_inputs::{PolicyInputs, SessionRules, workspace_of};
+use super::projection;
 use super::publisher::{Publisher, PublisherSeed};
 use super::transfer::ExpectedChats;
 use crate::action::{AgentUpdate, meaning};
@@ -29,9 +31,10 @@ use crate::agent::{
     AgentConnection, AgentEvent, AgentProvider, ConversationRecords, History, HostConversation, OpenError,
     PermissionQuery, ResourceToken,
 };
+use crate::changesets::Changesets;
 use crate::channel::ChannelUri;
 use crate::clock::Clock;
-use crate::edits::EditLog;
+use crate::edits::{EditLog, SessionChangeCounts};
 use crate::ids::ClientId;
 use crate::permission_rules::PermissionRules;
 use crate::state::{ChannelState, StateStore};
@@ -59,6 +62,8 @@ pub(crate) struct SessionSeed {
     pub next_entry: u64,
     /// Whether the stored documents are out of date.
     pub stale: bool,
+    /// The counts of changes in its row.
+    pub changes: Option<ChangesSummary>,
 }
 
 impl std::fmt::Debug for SessionSeed {
@@ -76,6 +81,7 @@ pub(crate) struct SessionActor {
     pub(super) publisher: Publisher,
     pub(super) opener: AgentOpener,
     pub(super) addresses: Arc<ChatAddresses>,
+    pub(super) changesets: Arc<Changesets>,
     pub(super) chats: Chats,
     /// The session's own permission rules.
     session_rules: SessionRules,
@@ -109,6 +115,8 @@ pub(crate) struct SessionServices {
     pub(crate) permission_rules: Arc<PermissionRules>,
     /// The edit log.
     pub(crate) edits: Arc<dyn EditLog>,
+    /// The changesets that clients look at.
+    pub(crate) changesets: Arc<Changesets>,
     /// Counts helper tasks.
     pub(crate) tasks: TaskTracker,
 }
@@ -116,13 +124,15 @@ pub(crate) struct SessionServices {
 impl SessionActor {
     /// Creates the actor and its handle. The session's channels must exist in the store.
     pub(crate) fn new(seed: SessionSeed, services: SessionServices) -> (Self, SessionHandle) {
-        let SessionServices { store, storage, addresses, clock, permission_rules, edits, tasks } = services;
-        let SessionSeed { uri, chats, created_at, provider, creator, listed, next_entry, stale } = seed;
+        let SessionServices { store, storage, addresses, clock, permission_rules, edits, changesets, tasks } =
+            services;
+        let SessionSeed { uri, chats, created_at, provider, creator, listed, next_entry, stale, changes } =
+            seed;
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
         let handle = SessionHandle::new(sender.clone());
         let chats = Chats::new(chats.into_iter().map(|chat| Chat::new(chat, provider.as_ref())));
         let session = uri.clone();
-        let seed = PublisherSeed { session, created_at, next_entry, storage, store, clock };
+        let seed = PublisherSeed { session, created_at, next_entry, changes, storage, store, clock };
         let mut publisher = Publisher::new(seed);
         if stale {
             publisher.request_checkpoint();
@@ -133,6 +143,7 @@ impl SessionActor {
             opener: AgentOpener { provider, session: uri.clone(), edits, tasks, inputs: sender.downgrade() },
             uri,
             addresses,
+            changesets,
             chats,
             session_rules: SessionRules::default(),
             permission_rules,
@@ -199,6 +210,7 @@ impl SessionActor {
                 | SessionInput::Opened(..)
                 | SessionInput::Recorded(..)
                 | SessionInput::ClientLeft(_)
+                | SessionInput::Counted(_)
                 | SessionInput::Token(_) => {}
             }
         }
@@ -216,6 +228,7 @@ impl SessionActor {
             }
             SessionInput::ClientLeft(client) => self.handle_left(&client).await,
             SessionInput::Token(token) => self.handle_token(*token).await,
+            SessionInput::Counted(counts) => self.handle_counts(&counts),
             SessionInput::Chats(order) => self.handle_order(order).await,
             SessionInput::End { ending, done } => self.expected.defer_end(ending, done),
         }
@@ -306,6 +319,16 @@ impl SessionActor {
         if let Some(chat) = self.default_chat() {
             self.decide_and_apply(&chat, DecisionInput::Token(token)).await;
         }
+    }
+
+    /// Publishes the counts of the session's changes, where they differ.
+    fn handle_counts(&mut self, counts: &SessionChangeCounts) {
+        let updates = |session: &SessionState| projection::count_updates(session, counts);
+        for update in self.publisher.with_session(updates).unwrap_or_default() {
+            self.publisher.publish_derived(update);
+        }
+        self.publisher.set_counts(counts.session);
+        self.project_row();
     }
 
     /// Sends changed session data to the agents of all chats.

@@ -355,6 +355,7 @@ fn decide_chat(
         | Dispatched::ChatIsReadChanged(_)
         | Dispatched::ChatIsArchivedChanged(_) => Decision::default(),
         Dispatched::RootConfigChanged(_)
+        | Dispatched::ChangesetFilesReviewChanged(_)
         | Dispatched::SessionIsReadChanged(_)
         | Dispatched::SessionIsArchivedChanged(_)
         | Dispatched::SessionActiveClientSet(_)
@@ -404,6 +405,7 @@ fn decide_session(
             customizations::server(agent, view, &wanted.id, McpServerRequest::Background)
         }
         Dispatched::RootConfigChanged(_)
+        | Dispatched::ChangesetFilesReviewChanged(_)
         | Dispatched::ChatTurnStarted(_)
         | Dispatched::ChatToolCallConfirmed(_)
         | Dispatched::ChatToolCallComplete(_)

@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::transfer::ChatTransfer;
 use crate::agent::{AgentConnection, OpenError, RecordedTurn, ResourceToken};
 use crate::channel::ChannelUri;
+use crate::edits::SessionChangeCounts;
 use crate::ids::ClientId;
 use crate::state::{Action, DispatchTicket};
 use crate::storage::StorageError;
@@ -56,6 +57,12 @@ impl SessionHandle {
     pub(crate) async fn token(&self, token: ResourceToken) {
         // A session that has ended does not need the token.
         self.inputs.send(SessionInput::Token(Box::new(token))).await.ok();
+    }
+
+    /// Sends the counts of the session's changes; waits while its queue is full.
+    pub(crate) async fn counted(&self, counts: SessionChangeCounts) {
+        // A session that has ended is counted again when it is loaded.
+        self.inputs.send(SessionInput::Counted(Box::new(counts))).await.ok();
     }
 
     /// Sends a chat order and waits for its result.
@@ -154,6 +161,8 @@ pub(super) enum SessionInput {
     Recorded(ChannelUri, Vec<RecordedTurn>),
     ClientLeft(ClientId),
     Token(Box<ResourceToken>),
+    /// The counts of the session's changes.
+    Counted(Box<SessionChangeCounts>),
     Chats(ChatOrder),
     End {
         ending: SessionEnding,
@@ -239,7 +248,9 @@ mod tests {
     use tokio::sync::watch;
 
     use crate::agent::{AgentOffer, AgentProvider, BoxFuture, OpenAgent};
+    use crate::changesets::Changesets;
     use crate::clock::SystemClock;
+    use crate::edits::{EditLog, NoEdits};
     use crate::ids::ConnectionId;
     use crate::session::{ChatAddresses, SessionActor, SessionSeed, SessionServices};
     use crate::state::{Origin, Outbox, StateStore};
@@ -268,7 +279,17 @@ mod tests {
             listed: false,
             next_entry: 1,
             stale: false,
+            changes: None,
         };
+        let tasks = TaskTracker::new();
+        let edits: Arc<dyn EditLog> = Arc::new(NoEdits);
+        let changesets = Changesets::new(
+            Arc::clone(store),
+            Arc::clone(&edits),
+            None,
+            tasks.clone(),
+            CancellationToken::new(),
+        );
         let services = SessionServices {
             store: Arc::clone(store),
             storage: Arc::new(Nowhere),
@@ -279,8 +300,9 @@ mod tests {
                 Vec::new(),
                 PermissionConfig::default(),
             )),
-            edits: Arc::new(crate::edits::NoEdits),
-            tasks: TaskTracker::new(),
+            edits,
+            changesets,
+            tasks,
         };
         SessionActor::new(seed, services)
     }

@@ -3,6 +3,8 @@
 //! A chat is added with one write that contains its document and its entry in the
 //! session's list, and removed with one write that deletes both.
 
+use std::sync::Arc;
+
 use ahp_types::state::{MultipleChatsCapability, SessionState};
 
 use super::actor::SessionActor;
@@ -65,14 +67,46 @@ impl SessionActor {
                 self.publisher.store().read_both((&self.uri, &chat.uri), both).flatten()
             }
         };
-        let content = content.ok_or(ChatError::Gone)??;
+        let mut content = content.ok_or(ChatError::Gone)??;
+        content.state.changesets = self.changesets.of_chat(&self.uri, &new.uri);
+        let forked: Vec<String> = content.turns.iter().map(|turn| turn.id.clone()).collect();
         let doc = ChatDoc::from_stored(content.state, content.turns.clone())
             .map_err(|error| StorageError::Failed(error.to_string()))?;
         let seed = ChatSeed { links: content.links, ..ChatSeed::new(new.uri.clone(), content.history) };
         self.add_chat(seed, doc, content.turns).await?;
+        if let Some(source) = new.source_chat().filter(|_| !forked.is_empty()) {
+            self.fork_edits(source, &new.uri, forked).await;
+        }
         // Its initial message is in the queue.
         self.start_waiting_message(&new.uri).await;
         Ok(())
+    }
+
+    /// Copies the edits of the turns that a new chat has in common with its source. Before its
+    /// agent makes others.
+    async fn fork_edits(&mut self, source: ChannelUri, fork: &ChannelUri, turns: Vec<String>) {
+        let to = (self.uri.clone(), fork.clone());
+        match self.opener.edits.fork(source, to, turns).await {
+            Ok(()) => self.changesets.request_counts(&self.uri),
+            Err(error) => tracing::error!(chat = %fork, %error, "cannot copy the edits of a fork's source"),
+        }
+    }
+
+    /// Deletes the edits of chats that were deleted, and their changesets.
+    fn remove_edits(&self, chats: &[ChannelUri]) {
+        let (log, changesets) = (Arc::clone(&self.opener.edits), Arc::clone(&self.changesets));
+        let (chats, session) = (chats.to_vec(), self.uri.clone());
+        for chat in &chats {
+            changesets.end_chat(chat);
+        }
+        self.opener.tasks.spawn(async move {
+            for chat in chats {
+                if let Err(error) = log.remove_chat(chat.clone()).await {
+                    tracing::error!(%chat, %error, "cannot delete the edits of a deleted chat");
+                }
+            }
+            changesets.request_counts(&session);
+        });
     }
 
     /// Adds and stores a chat, if its URI is free.
@@ -155,6 +189,7 @@ impl SessionActor {
             conversations.extend(self.chats.remove(uri).map(|chat| chat.host_conversation()));
             self.addresses.release(uri);
         }
+        self.remove_edits(uris);
         self.project_row();
         self.opener.tasks.spawn(discard(self.records(), conversations));
         Ok(())

@@ -12,10 +12,13 @@ use ahp_types::actions::{
     PartialChatSummary, SessionActivityChangedAction, SessionChatAddedAction, SessionChatUpdatedAction,
     StateAction,
 };
-use ahp_types::state::{ChatState, ChatSummary, SessionChatSummary, SessionState, SessionSummary};
+use ahp_types::state::{
+    ChangesSummary, ChatState, ChatSummary, SessionChatSummary, SessionState, SessionSummary,
+};
 
 use super::session_meta;
 use crate::channel::ChannelUri;
+use crate::edits::{ChangeCounts, SessionChangeCounts};
 use crate::state::{leading_chat, newest_chat, session_status};
 
 /// The actions that update the session document after a change of one of its chats.
@@ -32,10 +35,12 @@ pub(super) fn activity_update(session: &SessionState) -> Option<StateAction> {
 
 /// The action that updates the session's catalogue entry, if it differs.
 fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAction> {
-    let wanted = summary_of(chat);
+    let summary = summary_of(chat);
     let Some(entry) = session.chats.iter().find(|entry| entry.resource == chat.resource) else {
-        return Some(StateAction::SessionChatAdded(SessionChatAddedAction { summary: wanted }));
+        return Some(StateAction::SessionChatAdded(SessionChatAddedAction { summary }));
     };
+    // No action changes the counts in a chat's document, so only the entry has them.
+    let wanted = ChatSummary { changes: entry.changes.clone(), ..summary };
     if *entry == wanted {
         return None;
     }
@@ -44,7 +49,6 @@ fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAct
     let whole = entry.movable != wanted.movable
         || entry.interactivity != wanted.interactivity
         || (entry.activity.is_some() && wanted.activity.is_none())
-        || (entry.changes.is_some() && wanted.changes.is_none())
         || (entry.working_directories.is_some() && wanted.working_directories.is_none());
     if whole {
         return Some(StateAction::SessionChatAdded(SessionChatAddedAction { summary: wanted }));
@@ -54,7 +58,6 @@ fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAct
         status: (entry.status != wanted.status).then_some(wanted.status),
         activity: wanted.activity.filter(|activity| entry.activity.as_ref() != Some(activity)),
         modified_at: (entry.modified_at != wanted.modified_at).then_some(wanted.modified_at),
-        changes: wanted.changes.filter(|changes| entry.changes.as_ref() != Some(changes)),
         origin: wanted.origin.filter(|origin| entry.origin.as_ref() != Some(origin)),
         working_directories: wanted
             .working_directories
@@ -62,6 +65,34 @@ fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAct
         ..PartialChatSummary::default()
     };
     Some(StateAction::SessionChatUpdated(SessionChatUpdatedAction { chat: chat.resource.clone(), changes }))
+}
+
+/// The actions that set the counts of changed files and lines in the session's catalogue.
+pub(super) fn count_updates(session: &SessionState, counts: &SessionChangeCounts) -> Vec<StateAction> {
+    let update = |entry: &ChatSummary| {
+        let of_chat = counts.chats.iter().find(|(chat, _)| chat.as_str() == entry.resource);
+        let changes = changes_summary(of_chat.map(|(_, counts)| *counts), entry.changes.as_ref());
+        if changes == entry.changes {
+            return None;
+        }
+        let changes = PartialChatSummary { changes, ..PartialChatSummary::default() };
+        let updated = SessionChatUpdatedAction { chat: entry.resource.clone(), changes };
+        Some(StateAction::SessionChatUpdated(updated))
+    };
+    session.chats.iter().filter_map(update).collect()
+}
+
+/// Counts for clients. They are left out until there is a change; after that they cannot be
+/// removed, and become zero.
+pub(super) fn changes_summary(
+    counts: Option<ChangeCounts>,
+    shown: Option<&ChangesSummary>,
+) -> Option<ChangesSummary> {
+    let ChangeCounts { files, added, removed } = counts.unwrap_or_default();
+    let number = |count: u64| Some(i64::try_from(count).unwrap_or(i64::MAX));
+    let changes =
+        ChangesSummary { additions: number(added), deletions: number(removed), files: number(files) };
+    (files > 0 || shown.is_some()).then_some(changes)
 }
 
 /// A chat's entry in its session's catalogue.
@@ -86,6 +117,7 @@ pub(super) fn row(
     created_at: &str,
     session: &SessionState,
     waiting_since: Option<&str>,
+    changes: Option<ChangesSummary>,
 ) -> SessionSummary {
     SessionSummary {
         provider: session.provider.clone(),
@@ -99,7 +131,7 @@ pub(super) fn row(
         resource: uri.as_str().to_owned(),
         created_at: created_at.to_owned(),
         modified_at: newest_chat(session).map_or(created_at, |chat| &chat.modified_at).to_owned(),
-        changes: None,
+        changes,
         meta: session_meta::of_row(session, waiting_since),
         chats: Some(session.chats.iter().map(compact).collect()),
         default_chat: session.default_chat.clone(),
@@ -133,7 +165,7 @@ mod tests {
                 "chats": chats,
             }))
             .unwrap();
-            row(&ChannelUri::new("x:/1"), "2026-01-01T00:00:00.000Z", &session, None).modified_at
+            row(&ChannelUri::new("x:/1"), "2026-01-01T00:00:00.000Z", &session, None, None).modified_at
         };
         let (tokyo, utc) = ("2026-11-15T09:00:00+09:00", "2026-11-15T01:00:00.000Z");
         assert_eq!(newest_of(&[tokyo, utc]), utc);

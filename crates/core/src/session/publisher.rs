@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahp_types::actions::{SessionChatAddedAction, StateAction};
-use ahp_types::state::{ChatOrigin, ChatState, SessionState};
+use ahp_types::state::{ChangesSummary, ChatOrigin, ChatState, SessionState};
 use tokio::time::Instant;
 
 use super::chats::ChatSeed;
@@ -36,6 +36,7 @@ use crate::action::{Durability, meaning};
 use crate::audit::AuditRecord;
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
+use crate::edits::ChangeCounts;
 use crate::output::StoredOutput;
 use crate::state::{Action, ChannelState, ChatDoc, StateStore};
 use crate::storage::{Change, Json, Storage, StorageError, StoredTurn};
@@ -51,6 +52,8 @@ pub(super) struct Publisher {
     began: Instant,
     /// Since when the session's requests wait for the user.
     waiting: WaitingTimes,
+    /// The counts of changes in the session's row.
+    changes: Option<ChangesSummary>,
 }
 
 /// The session and storage data from which a publisher is created.
@@ -59,6 +62,8 @@ pub(super) struct PublisherSeed {
     pub(super) created_at: String,
     /// The number of the next journal entry.
     pub(super) next_entry: u64,
+    /// The counts of changes in the session's row.
+    pub(super) changes: Option<ChangesSummary>,
     pub(super) storage: Arc<dyn Storage>,
     pub(super) store: Arc<StateStore>,
     pub(super) clock: Arc<dyn Clock>,
@@ -66,7 +71,7 @@ pub(super) struct PublisherSeed {
 
 impl Publisher {
     pub(super) fn new(seed: PublisherSeed) -> Self {
-        let PublisherSeed { session, created_at, next_entry, storage, store, clock } = seed;
+        let PublisherSeed { session, created_at, next_entry, changes, storage, store, clock } = seed;
         let journal = JournalWriter::new(storage, session.clone(), next_entry);
         Self {
             session,
@@ -76,6 +81,7 @@ impl Publisher {
             clock,
             began: Instant::now(),
             waiting: WaitingTimes::default(),
+            changes,
         }
     }
 
@@ -238,13 +244,19 @@ impl Publisher {
         }
     }
 
+    /// Sets the counts of changes for the session's row.
+    pub(super) fn set_counts(&mut self, counts: ChangeCounts) {
+        self.changes = projection::changes_summary(Some(counts), self.changes.as_ref());
+    }
+
     /// Publishes the session's row in the session list, if it has changed.
     pub(super) fn publish_row(&mut self) {
         let now = self.wire_time();
-        let Self { session: uri, created_at, store, waiting, journal, .. } = self;
+        let Self { session: uri, created_at, store, waiting, journal, changes, .. } = self;
         let row = store.read(uri, |state| {
             let session = state.session()?;
-            Some(projection::row(uri, created_at, session, waiting.update(session, &now)))
+            let since = waiting.update(session, &now);
+            Some(projection::row(uri, created_at, session, since, changes.clone()))
         });
         if let Some(row) = row.flatten().and_then(|row| store.put_row(uri, row)) {
             journal.write_change(Change::PutRow(row));

@@ -102,7 +102,7 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
     if !restored.iter().any(|(seed, _)| Some(seed.uri.as_str()) == default) {
         return Err(damaged("the default chat", "the chat is missing".to_owned()));
     }
-    let row = projection::row(uri, &stored.created_at, &session, None);
+    let row = projection::row(uri, &stored.created_at, &session, None, None);
     Ok(Restored {
         session: *session,
         chats: restored,
@@ -197,9 +197,10 @@ impl RestoringChat {
     fn finish(self) -> Result<(ChatSeed, ChatDoc), String> {
         match self.document {
             ChannelState::Chat(doc) => Ok((self.seed, *doc)),
-            ChannelState::Root(_) | ChannelState::Session(_) | ChannelState::ResourceWatch(_) => {
-                Err("the document is of the wrong kind".to_owned())
-            }
+            ChannelState::Root(_)
+            | ChannelState::Session(_)
+            | ChannelState::ResourceWatch(_)
+            | ChannelState::Changeset(_) => Err("the document is of the wrong kind".to_owned()),
         }
     }
 }

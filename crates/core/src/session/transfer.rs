@@ -4,6 +4,8 @@
 //! changed, the old session keeps the chat and does not end; from then on the new session
 //! does not end before it has adopted the chat. `Host::move_chat` takes the steps in order.
 
+use ahp_types::actions::{ChatChangesetsChangedAction, StateAction};
+
 use super::actor::SessionActor;
 use super::chats::{Chat, ChatSeed};
 use super::decide::{ChatChange, DecisionInput, adoption, chat_removed, check_anchor};
@@ -224,6 +226,15 @@ impl SessionActor {
         Ok(stored?)
     }
 
+    /// The action that sets the changesets of a chat from another session, whose addresses
+    /// contain the session's.
+    fn changed_changesets(&self, chat: &ChannelUri) -> Option<Action> {
+        let changesets = self.changesets.of_chat(&self.uri, chat);
+        let known = self.publisher.store().read(chat, |state| state.chat()?.changesets.clone()).flatten();
+        let changed = ChatChangesetsChangedAction { changesets: changesets.clone() };
+        (changesets != known).then(|| Action::own(StateAction::ChatChangesetsChanged(changed)))
+    }
+
     async fn adopt_chat(&mut self, seed: ChatSeed, placement: ChatPlacement) -> Result<(), ChatError> {
         let uri = seed.uri.clone();
         let replaced = match placement {
@@ -233,11 +244,12 @@ impl SessionActor {
         let actions = self.publisher.with_state(&uri, |session, chat| {
             adoption((session, self.listed), chat, &placement, replaced.as_ref())
         });
-        let actions: Vec<(ChannelUri, Action)> = actions
+        let mut actions: Vec<(ChannelUri, Action)> = actions
             .ok_or_else(|| ChatError::Unknown(uri.clone()))?
             .into_iter()
             .map(|(target, action)| (self.channel(&uri, target).clone(), Action::own(action)))
             .collect();
+        actions.extend(self.changed_changesets(&uri).map(|action| (uri.clone(), action)));
         self.chats.add(Chat::new(seed, self.opener.provider.as_ref()));
         self.publisher.publish_and_remove_chats(&actions, replaced.as_slice()).await;
         if let Some(chat) = &replaced {

@@ -7,7 +7,7 @@
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, Turn};
+use ahp_types::state::{Changeset, ChatState, Turn};
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
@@ -58,6 +58,14 @@ impl ChatDoc {
     /// The finished turns, oldest first.
     pub fn turns(&self) -> &[StoredTurn] {
         &self.turns
+    }
+
+    /// Sets the chat's changesets, which depend on its session and on this host. Returns
+    /// whether they differ.
+    pub(crate) fn set_changesets(&mut self, changesets: Option<Vec<Changeset>>) -> bool {
+        let differ = self.open.changesets != changesets;
+        self.open.changesets = changesets;
+        differ
     }
 
     /// The complete state, with every turn decoded. Slow; for tests and rare operations.

@@ -140,7 +140,8 @@ impl Rows {
         self.in_order.range((start, Bound::Unbounded))
     }
 
-    fn get(&self, session: &ChannelUri) -> Option<SessionSummary> {
+    /// A session's row.
+    pub(super) fn get(&self, session: &ChannelUri) -> Option<SessionSummary> {
         let row = self.by_session.get(session)?;
         if let Some(summary) = &row.summary {
             return Some(SessionSummary::clone(summary));

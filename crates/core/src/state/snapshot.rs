@@ -1,10 +1,11 @@
 //! The state documents of channels, and their encoded snapshots.
 
 use ahp::reducers::{
-    ReduceOutcome, apply_action_to_resource_watch, apply_action_to_root, apply_action_to_session,
+    ReduceOutcome, apply_action_to_changeset, apply_action_to_resource_watch, apply_action_to_root,
+    apply_action_to_session,
 };
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, ResourceWatchState, RootState, SessionState};
+use ahp_types::state::{ChangesetState, ChatState, ResourceWatchState, RootState, SessionState};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -24,6 +25,8 @@ pub enum ChannelState {
     Chat(Box<ChatDoc>),
     /// State of a file watch: its parameters. Its actions do not change the state.
     ResourceWatch(Box<ResourceWatchState>),
+    /// State of a changeset.
+    Changeset(Box<ChangesetState>),
 }
 
 impl ChannelState {
@@ -35,6 +38,7 @@ impl ChannelState {
             Self::Session(state) => Ok(apply_action_to_session(state, action)),
             Self::Chat(chat) => chat.reduce(action),
             Self::ResourceWatch(state) => Ok(apply_action_to_resource_watch(state, action)),
+            Self::Changeset(state) => Ok(apply_action_to_changeset(state, action)),
         }
     }
 
@@ -45,6 +49,7 @@ impl ChannelState {
             Self::Session(_) => ChannelKind::Session,
             Self::Chat(_) => ChannelKind::Chat,
             Self::ResourceWatch(_) => ChannelKind::ResourceWatch,
+            Self::Changeset(_) => ChannelKind::Changeset,
         }
     }
 
@@ -52,7 +57,7 @@ impl ChannelState {
     pub fn session(&self) -> Option<&SessionState> {
         match self {
             Self::Session(state) => Some(state),
-            Self::Root(_) | Self::Chat(_) | Self::ResourceWatch(_) => None,
+            Self::Root(_) | Self::Chat(_) | Self::ResourceWatch(_) | Self::Changeset(_) => None,
         }
     }
 
@@ -65,7 +70,15 @@ impl ChannelState {
     pub fn chat_doc(&self) -> Option<&ChatDoc> {
         match self {
             Self::Chat(chat) => Some(chat),
-            Self::Root(_) | Self::Session(_) | Self::ResourceWatch(_) => None,
+            Self::Root(_) | Self::Session(_) | Self::ResourceWatch(_) | Self::Changeset(_) => None,
+        }
+    }
+
+    /// The changeset's state, if this is a changeset.
+    pub fn changeset(&self) -> Option<&ChangesetState> {
+        match self {
+            Self::Changeset(state) => Some(state),
+            Self::Root(_) | Self::Session(_) | Self::Chat(_) | Self::ResourceWatch(_) => None,
         }
     }
 
@@ -73,7 +86,7 @@ impl ChannelState {
     pub fn root(&self) -> Option<&RootState> {
         match self {
             Self::Root(state) => Some(state),
-            Self::Session(_) | Self::Chat(_) | Self::ResourceWatch(_) => None,
+            Self::Session(_) | Self::Chat(_) | Self::ResourceWatch(_) | Self::Changeset(_) => None,
         }
     }
 }
@@ -102,6 +115,7 @@ impl EncodedSnapshot {
             }
             ChannelState::Chat(chat) => Self::of(channel, &chat.window(newest_turns), seq),
             ChannelState::ResourceWatch(state) => Self::of(channel, state, seq),
+            ChannelState::Changeset(state) => Self::of(channel, state, seq),
         }
     }
 

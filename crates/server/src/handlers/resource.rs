@@ -23,6 +23,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+use super::stored_edit::EditResource;
 use crate::concurrent::ReservedResult;
 use crate::connection::Connection;
 use crate::rpc::{self, RpcError};
@@ -35,7 +36,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// The memory that is reserved to read stored output. Most pieces are at most this large.
-const OUTPUT_RESERVATION: u64 = 1024 * 1024;
+pub(super) const OUTPUT_RESERVATION: u64 = 1024 * 1024;
 
 /// Result of most operations: an empty object.
 type Empty = Value;
@@ -89,6 +90,9 @@ impl Connection {
         if let Some(output) = OutputUri::parse(&params.uri) {
             return self.output_read(id, output, params).await;
         }
+        if let Some(edit) = EditResource::parse(&params.uri) {
+            return self.edit_read(id, edit, params.encoding).await;
+        }
         let (files, budget) = (Arc::clone(&self.shared.files), self.concurrent.budget());
         let work = async move {
             // Reserve the budget for the response first, so that not all of many large
@@ -138,6 +142,9 @@ impl Connection {
     }
 
     async fn resource_resolve(&self, id: &RawValue, params: ResolveParams) {
+        if let Some(edit) = EditResource::parse(&params.uri) {
+            return self.edit_resolve(id, edit).await;
+        }
         let links = if params.follow_symlinks == Some(false) { Links::Keep } else { Links::Follow };
         let resolving = self.shared.files.resolve(params.uri, links);
         let work = async move { Ok(resolve_result(resolving.await?).into()) };
@@ -172,8 +179,12 @@ impl Connection {
             includes: params.includes,
         };
         let shared = Arc::clone(&self.shared);
+        let edit = EditResource::parse(&request.uri);
         let work = async move {
-            let watch = shared.files.watch(request).await?;
+            let watch = match edit {
+                Some(edit) => edit.watch(&shared.host).await?,
+                None => shared.files.watch(request).await?,
+            };
             let channel = watches::publish(&shared.host, &shared.tasks, &shared.stop, state, watch)
                 .map_err(|taken| RpcError::internal(&format!("channel {taken} already exists")))?;
             Ok(CreateResourceWatchResult { channel: channel.as_str().to_owned() }.into())
@@ -313,7 +324,7 @@ fn read_result(content: FileContent, wanted: Option<ContentEncoding>) -> Resourc
 }
 
 /// Encodes content as text if it is text and the client does not want base64.
-fn encoded(bytes: &[u8], wanted: Option<ContentEncoding>) -> (String, ContentEncoding) {
+pub(super) fn encoded(bytes: &[u8], wanted: Option<ContentEncoding>) -> (String, ContentEncoding) {
     let text = std::str::from_utf8(bytes)
         .ok()
         .filter(|text| wanted != Some(ContentEncoding::Base64) && escapes_little(text));
@@ -338,7 +349,7 @@ fn escapes_little(text: &str) -> bool {
 }
 
 /// Approximate size of a file as a base64 response.
-fn base64_size(bytes: u64) -> u64 {
+pub(super) fn base64_size(bytes: u64) -> u64 {
     bytes.div_ceil(3) * 4 + 1024
 }
 

@@ -25,6 +25,8 @@
 mod agent_interface;
 mod audit;
 mod branches;
+mod changeset_operations;
+mod changesets;
 mod chats;
 mod child_chats;
 mod commands;

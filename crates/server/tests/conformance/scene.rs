@@ -254,13 +254,14 @@ fn maintained_fields(row: &SessionSummary) -> Value {
         row.chats,
         row.default_chat,
         row.working_directories,
+        row.changes,
         row.meta
     ])
 }
 
 /// Checks that the copies of chat fields in the session and in the list agree with the
 /// chats, and that the session lists what its chats wait for. `chats` are all chats of the
-/// session.
+/// session. The counts of changes are only in the session: no action changes those of a chat.
 pub(crate) fn copies_agree(chats: &[ChatState], session: &SessionState, row: Option<&SessionSummary>) {
     let listed: BTreeSet<&str> = session.chats.iter().map(|entry| entry.resource.as_str()).collect();
     let there: BTreeSet<&str> = chats.iter().map(|chat| chat.resource.as_str()).collect();
@@ -272,7 +273,6 @@ pub(crate) fn copies_agree(chats: &[ChatState], session: &SessionState, row: Opt
             chat.status,
             chat.activity,
             chat.modified_at,
-            chat.changes,
             chat.origin,
             chat.movable,
             chat.interactivity,
@@ -283,7 +283,6 @@ pub(crate) fn copies_agree(chats: &[ChatState], session: &SessionState, row: Opt
             entry.status,
             entry.activity,
             entry.modified_at,
-            entry.changes,
             entry.origin,
             entry.movable,
             entry.interactivity,

@@ -22,11 +22,18 @@ pub(crate) struct StageOptions {
     pub(crate) storage: Arc<dyn Storage>,
     /// The clock.
     pub(crate) clock: Arc<dyn Clock>,
+    /// The edit log; by default there is none.
+    pub(crate) edits: EditConfig,
 }
 
 impl Default for StageOptions {
     fn default() -> Self {
-        Self { stage: Stage::default(), storage: Arc::new(Nowhere), clock: Arc::new(SystemClock) }
+        Self {
+            stage: Stage::default(),
+            storage: Arc::new(Nowhere),
+            clock: Arc::new(SystemClock),
+            edits: EditConfig::none(),
+        }
     }
 }
 
@@ -53,7 +60,7 @@ impl StageHost {
             clock: Arc::clone(&options.clock),
             storage: Arc::clone(&options.storage),
             permissions: PermissionConfig::default(),
-            edits: EditConfig::none(),
+            edits: options.edits.clone(),
         })
         .await?;
         let config = ServerConfig {

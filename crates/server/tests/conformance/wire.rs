@@ -42,6 +42,15 @@ impl Wire {
         self.request_as(json!(id), method, params).await
     }
 
+    /// Sends a request without waiting for its response. Returns its id.
+    pub(crate) async fn send_request(&mut self, method: &str, params: Value) -> Value {
+        let id = json!(self.next_id);
+        self.next_id += 1;
+        let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.send(&message.to_string()).await;
+        id
+    }
+
     /// Like [`Self::request`], with the given id.
     pub(crate) async fn request_as(&mut self, id: Value, method: &str, params: Value) -> Value {
         let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});

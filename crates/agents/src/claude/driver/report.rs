@@ -9,6 +9,7 @@ use innkeeper_core::ids::TurnId;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::super::map::CallEdits;
 use super::{ClaudeDriver, ConversationIdentity, End};
 
 /// A turn that the session was notified of.
@@ -31,8 +32,9 @@ impl Current {
 }
 
 impl ClaudeDriver {
-    /// Sends the events that follow from a message of the runtime.
-    pub(super) fn message(&mut self, message: &Message) -> Result<(), End> {
+    /// Sends the events that follow from a message of the runtime, with the edits of the calls that
+    /// it completes.
+    pub(super) fn message(&mut self, message: &Message, edits: &CallEdits) -> Result<(), End> {
         if let Some(id) = message.conversation() {
             let is_reset = matches!(message, Message::ConversationReset(_));
             let mut identity = self.identity.clone().renamed(id);
@@ -50,22 +52,26 @@ impl ClaudeDriver {
                 self.events.push(event)?;
             }
         }
-        self.verdicts(verdicts, Some(message))
+        self.verdicts(verdicts, Some((message, edits)))
     }
 
-    pub(super) fn verdicts(&mut self, verdicts: Vec<Verdict>, message: Option<&Message>) -> Result<(), End> {
+    pub(super) fn verdicts(
+        &mut self,
+        verdicts: Vec<Verdict>,
+        message: Option<(&Message, &CallEdits)>,
+    ) -> Result<(), End> {
         for verdict in verdicts {
             self.verdict(verdict, message)?;
         }
         self.advance()
     }
 
-    fn verdict(&mut self, verdict: Verdict, message: Option<&Message>) -> Result<(), End> {
+    fn verdict(&mut self, verdict: Verdict, message: Option<(&Message, &CallEdits)>) -> Result<(), End> {
         match verdict {
             Verdict::Begins { turn, .. } => self.begin_background_turn(turn),
             Verdict::TakenUp { .. } => self.has_messages(),
             Verdict::Belongs(key) => match message {
-                Some(message) => self.report(key, message),
+                Some((message, edits)) => self.report(key, message, edits),
                 None => Ok(()),
             },
             Verdict::Ends(TurnEnd { turn: key, reason, .. }) => {
@@ -75,10 +81,14 @@ impl ClaudeDriver {
                         let outcome = self.outcome(&reason);
                         self.end_turn(current, outcome)
                     }
-                    None => Ok(()),
+                    None => {
+                        self.edits.turn_drained(key);
+                        Ok(())
+                    }
                 }
             }
-            Verdict::Drained(_) => {
+            Verdict::Drained(key) => {
+                self.edits.turn_drained(key);
                 self.interrupt_retry = None;
                 self.quiet_at = None;
                 Ok(())
@@ -90,8 +100,8 @@ impl ClaudeDriver {
     pub(super) fn end_turn(&mut self, current: Current, outcome: TurnOutcome) -> Result<(), End> {
         let turn = current.turn.clone();
         self.turn_ended = true;
-        // Some runtimes do not withdraw the requests of a turn that ends.
-        self.waiting_requests.retain(|waiting| !waiting.is_of(&turn));
+        self.turn_without_requests(&turn);
+        self.edits.end_turn(turn.clone());
         self.link_answer(current);
         Ok(self.events.push(AgentEvent::TurnEnded { turn, outcome })?)
     }
@@ -109,11 +119,12 @@ impl ClaudeDriver {
         let turn = TurnId::new(&format!("background-{}", Uuid::new_v4()));
         let text = self.notice.take().unwrap_or_else(|| "Background work continues".to_owned());
         let message = system_message(text);
+        self.edits.begin_turn(&turn);
         self.background = Some(Current::new(key, turn.clone()));
         Ok(self.events.push(AgentEvent::TurnStarted { turn, message })?)
     }
 
-    fn report(&mut self, key: TurnKey, message: &Message) -> Result<(), End> {
+    fn report(&mut self, key: TurnKey, message: &Message, edits: &CallEdits) -> Result<(), End> {
         let turns = [self.requested.as_mut(), self.background.as_mut()];
         let Some(current) = turns.into_iter().flatten().find(|current| current.key == key) else {
             return Ok(());
@@ -126,7 +137,7 @@ impl ClaudeDriver {
         {
             current.last_message = assistant.uuid.clone().or_else(|| current.last_message.take());
         }
-        for event in self.mapper.map(&current.turn, message) {
+        for event in self.mapper.map_with(&current.turn, message, edits) {
             self.events.push(event)?;
         }
         Ok(())

@@ -4,27 +4,27 @@
 //! A request is answered exactly once: by the session's policy, by a user, or with a denial
 //! when its turn is cancelled. A request that the runtime withdraws is not answered.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ahp_types::actions::{ChatInputCompletedAction, ChatInputRequestedAction, StateAction};
-use ahp_types::state::{ChatInputRequest, ChatInputResponseKind};
+use ahp_types::state::{ChatInputRequest, ChatInputResponseKind, FileEdit};
 use innkeeper_claude::wire::control::{CanUseTool, Elicitation, HookCallback};
 use innkeeper_claude::{IncomingRequest, PermissionAnswer};
 use innkeeper_core::agent::{
-    AgentEvent, Approval, InputAnswer, PermissionQuery, PermissionQuestion, PermissionStage,
+    AgentEvent, Approval, BoxFuture, InputAnswer, PermissionQuery, PermissionQuestion, PermissionStage,
     PermissionVerdict, ToolAnswer,
 };
 use innkeeper_core::audit::input_digest;
 use innkeeper_core::ids::TurnId;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::super::elicitation::{self, PendingElicitation};
-use super::super::map::Mapper;
 use super::super::plan_review::{self, EXIT_PLAN_MODE, PlanSource};
-use super::super::rule_suggestions::{self, RuleSuggestions};
+use super::super::rule_suggestions::RuleSuggestions;
 use super::super::user_questions::{ASK_USER_QUESTION, UserQuestions};
+use super::answers::{hook_decision, permission_answer, question, value_of};
+use super::edits::{AnnouncedCall, AskedCall};
 use super::{ClaudeDriver, End};
 
 /// Id of the hook that the runtime calls before it uses a tool.
@@ -46,11 +46,13 @@ pub(super) struct WaitingRequest {
 #[derive(Debug)]
 enum WaitingKind {
     /// The runtime is about to use a tool.
-    BeforeUse { tool_call: String },
+    BeforeUse { tool_call: String, call: Option<AnnouncedCall> },
     /// The runtime needs permission to use a tool.
     Permission { tool_call: String, ask: Box<CanUseTool> },
     /// The user has allowed a call with a changed input, which is checked before it runs.
     Edited { tool_call: String, ask: Box<CanUseTool>, answer: PermissionAnswer },
+    /// The call may run as soon as the recorder has read what it may change.
+    Recording { tool_call: String, answer: Value, denial: Value },
     /// The runtime needs approval of a plan.
     Plan { tool_call: String, ask: Box<CanUseTool> },
     /// A tool asks the user.
@@ -69,9 +71,10 @@ impl WaitingRequest {
 impl WaitingKind {
     fn tool_call(&self) -> Option<&str> {
         match self {
-            Self::BeforeUse { tool_call }
+            Self::BeforeUse { tool_call, .. }
             | Self::Permission { tool_call, .. }
             | Self::Edited { tool_call, .. }
+            | Self::Recording { tool_call, .. }
             | Self::Plan { tool_call, .. } => Some(tool_call),
             Self::Questions { .. } | Self::Elicitation { .. } => None,
         }
@@ -80,9 +83,11 @@ impl WaitingKind {
     fn input_request(&self) -> Option<&str> {
         match self {
             Self::Questions { request, .. } | Self::Elicitation { request, .. } => Some(request),
-            Self::BeforeUse { .. } | Self::Permission { .. } | Self::Edited { .. } | Self::Plan { .. } => {
-                None
-            }
+            Self::BeforeUse { .. }
+            | Self::Permission { .. }
+            | Self::Edited { .. }
+            | Self::Recording { .. }
+            | Self::Plan { .. } => None,
         }
     }
 
@@ -90,7 +95,34 @@ impl WaitingKind {
         match self {
             Self::BeforeUse { .. } | Self::Edited { .. } => Some(PermissionStage::BeforeUse),
             Self::Permission { .. } => Some(PermissionStage::Required),
-            Self::Plan { .. } | Self::Questions { .. } | Self::Elicitation { .. } => None,
+            Self::Recording { .. }
+            | Self::Plan { .. }
+            | Self::Questions { .. }
+            | Self::Elicitation { .. } => None,
+        }
+    }
+
+    /// Whether no user is asked.
+    fn is_check(&self) -> bool {
+        match self {
+            Self::BeforeUse { .. } | Self::Edited { .. } | Self::Recording { .. } => true,
+            Self::Permission { .. }
+            | Self::Plan { .. }
+            | Self::Questions { .. }
+            | Self::Elicitation { .. } => false,
+        }
+    }
+
+    /// The answer that denies the request.
+    fn denial(&self, reason: &str) -> Value {
+        match self {
+            Self::BeforeUse { .. } => hook_decision("deny", reason),
+            Self::Permission { ask, .. }
+            | Self::Edited { ask, .. }
+            | Self::Plan { ask, .. }
+            | Self::Questions { ask, .. } => PermissionAnswer::deny(reason).to_json(ask),
+            Self::Recording { denial, .. } => denial.clone(),
+            Self::Elicitation { .. } => elicitation::cancelled(),
         }
     }
 }
@@ -102,6 +134,8 @@ pub(super) enum PreparedRequest {
     Query(Box<PermissionQuery>),
     /// A plan with its text.
     Plan { turn: TurnId, tool_call: String, text: String },
+    /// The recorder has read what a call may change. Names the runtime's request.
+    Recorded(String),
 }
 
 impl ClaudeDriver {
@@ -128,8 +162,9 @@ impl ClaudeDriver {
         };
         let WaitingRequest { turn, kind, .. } = self.waiting_requests.remove(at);
         match kind {
-            WaitingKind::BeforeUse { .. } | WaitingKind::Edited { .. } => {}
+            WaitingKind::BeforeUse { .. } | WaitingKind::Edited { .. } | WaitingKind::Recording { .. } => {}
             WaitingKind::Permission { tool_call, .. } | WaitingKind::Plan { tool_call, .. } => {
+                self.edits.forget(&tool_call);
                 self.events.push(AgentEvent::PermissionWithdrawn { tool_call })?;
             }
             WaitingKind::Questions { request, .. } | WaitingKind::Elicitation { request, .. } => {
@@ -147,9 +182,14 @@ impl ClaudeDriver {
     /// Passes a request to the session, after the file system was read for it.
     pub(super) fn request_prepared(&mut self, prepared: PreparedRequest) -> Result<(), End> {
         match prepared {
-            PreparedRequest::Query(query) => {
+            PreparedRequest::Query(mut query) => {
                 let stage = Some(query.stage);
-                if self.is_waiting(&query.tool_call, |kind| kind.stage() == stage) {
+                let of_call = |waiting: &&WaitingRequest| {
+                    waiting.kind.tool_call() == Some(&query.tool_call) && waiting.kind.stage() == stage
+                };
+                if let Some(waiting) = self.waiting_requests.iter().find(of_call) {
+                    // The turn may have ended meanwhile.
+                    query.turn.clone_from(&waiting.turn);
                     self.events.push(AgentEvent::PermissionRequested(query))?;
                 }
             }
@@ -158,8 +198,52 @@ impl ClaudeDriver {
                     self.act(plan_review::ask(&turn, &tool_call, text))?;
                 }
             }
+            PreparedRequest::Recorded(id) => {
+                let at = self.waiting_requests.iter().position(|waiting| waiting.id == id);
+                let Some(at) = at else { return Ok(()) };
+                let waiting = self.waiting_requests.remove(at);
+                if let WaitingKind::Recording { answer, .. } = waiting.kind {
+                    self.respond(&id, Ok(answer));
+                    return self.end_question_turn(waiting.turn.as_ref());
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Answers a request that lets a call run, after the recorder has read what the call may
+    /// change.
+    fn let_run(
+        &mut self,
+        waiting: WaitingRequest,
+        call: Option<AnnouncedCall>,
+        answer: Value,
+    ) -> Result<(), End> {
+        let WaitingRequest { id, turn, kind } = waiting;
+        let Some((call, tool_call)) = call.zip(kind.tool_call().map(str::to_owned)) else {
+            self.respond(&id, Ok(answer));
+            return self.end_question_turn(turn.as_ref());
+        };
+        let denial = kind.denial(STOPPED);
+        self.wait(&id, turn, WaitingKind::Recording { tool_call, answer, denial });
+        let recording = self.edits.announce(call);
+        self.preparing.spawn(async move {
+            recording.await;
+            PreparedRequest::Recorded(id)
+        });
+        Ok(())
+    }
+
+    /// What a call that needs permission may change.
+    fn asked_call(&self, turn: Option<&TurnId>, ask: &CanUseTool, input: &Value) -> Option<AnnouncedCall> {
+        self.edits.call(&AskedCall {
+            turn,
+            id: ask.tool_use_id.as_deref()?,
+            tool: ask.tool_name.as_deref()?,
+            input,
+            agent: ask.agent_id.as_deref(),
+            cwd: None,
+        })
     }
 
     /// Answers a request with the decision of the session's policy.
@@ -169,26 +253,48 @@ impl ClaudeDriver {
         stage: PermissionStage,
         verdict: PermissionVerdict,
     ) -> Result<(), End> {
-        let Some(waiting) = self.take_waiting(tool_call, |kind| kind.stage() == Some(stage)) else {
+        let Some(mut waiting) = self.take_waiting(tool_call, |kind| kind.stage() == Some(stage)) else {
             return Ok(());
         };
-        if matches!(verdict, PermissionVerdict::Denied { .. }) {
+        if let PermissionVerdict::Denied { reason } = &verdict {
             self.mapper.denied(tool_call);
+            self.edits.forget(tool_call);
+            self.respond(&waiting.id, Ok(waiting.kind.denial(reason)));
+            return self.end_question_turn(waiting.turn.as_ref());
         }
-        let answer = match (&waiting.kind, verdict) {
+        let turn = waiting.turn.clone();
+        let (call, answer) = match (&mut waiting.kind, verdict) {
+            (WaitingKind::Permission { ask, .. }, _) => {
+                let call = self.asked_call(turn.as_ref(), ask, &value_of(ask.input.as_deref()));
+                (call, PermissionAnswer::allow().to_json(ask))
+            }
+            (WaitingKind::Edited { ask, answer, .. }, _) => {
+                let edited = match &*answer {
+                    PermissionAnswer::Allow { updated_input, .. } => updated_input.as_ref(),
+                    PermissionAnswer::Deny { .. } => None,
+                };
+                let call = edited.and_then(|edited| self.asked_call(turn.as_ref(), ask, edited));
+                (call, answer.to_json(ask))
+            }
+            (WaitingKind::BeforeUse { call, .. }, verdict) => {
+                let answer = match verdict {
+                    PermissionVerdict::MustAsk { reason } => hook_decision("ask", &reason),
+                    PermissionVerdict::Allowed => {
+                        hook_decision("allow", "A permission rule allows this call.")
+                    }
+                    PermissionVerdict::NoObjection | PermissionVerdict::Denied { .. } => json!({}),
+                };
+                (call.take(), answer)
+            }
             (
-                WaitingKind::Permission { ask, .. } | WaitingKind::Edited { ask, .. },
-                PermissionVerdict::Denied { reason },
-            ) => PermissionAnswer::deny(reason).to_json(ask),
-            (WaitingKind::Permission { ask, .. }, _) => PermissionAnswer::allow().to_json(ask),
-            (WaitingKind::Edited { ask, answer, .. }, _) => answer.to_json(ask),
-            (_, PermissionVerdict::Denied { reason }) => hook_decision("deny", &reason),
-            (_, PermissionVerdict::MustAsk { reason }) => hook_decision("ask", &reason),
-            (_, PermissionVerdict::Allowed) => hook_decision("allow", "A permission rule allows this call."),
-            (_, PermissionVerdict::NoObjection) => json!({}),
+                WaitingKind::Recording { .. }
+                | WaitingKind::Plan { .. }
+                | WaitingKind::Questions { .. }
+                | WaitingKind::Elicitation { .. },
+                _,
+            ) => return Ok(()),
         };
-        self.respond(&waiting.id, Ok(answer));
-        self.end_question_turn(waiting.turn.as_ref())
+        self.let_run(waiting, call, answer)
     }
 
     /// Answers a request with a user's decision about a tool call or a plan.
@@ -212,6 +318,12 @@ impl ClaudeDriver {
                     self.check_edited(waiting, tool_call, edited, answer);
                     return Ok(());
                 }
+                if matches!(answer, PermissionAnswer::Allow { .. }) {
+                    let call = self.asked_call(waiting.turn.as_ref(), ask, &value_of(ask.input.as_deref()));
+                    let answer = answer.to_json(ask);
+                    return self.let_run(waiting, call, answer);
+                }
+                self.edits.forget(tool_call);
                 answer.to_json(ask)
             }
             WaitingKind::Plan { ask, .. } => {
@@ -220,6 +332,7 @@ impl ClaudeDriver {
             }
             WaitingKind::BeforeUse { .. }
             | WaitingKind::Edited { .. }
+            | WaitingKind::Recording { .. }
             | WaitingKind::Questions { .. }
             | WaitingKind::Elicitation { .. } => {
                 return Ok(());
@@ -247,7 +360,7 @@ impl ClaudeDriver {
         let question = question(&name, &edited, None, RuleSuggestions::default());
         let tool_call = tool_call.to_owned();
         self.wait(&id, turn.clone(), WaitingKind::Edited { tool_call: tool_call.clone(), ask, answer });
-        self.prepare((turn, tool_call, PermissionStage::BeforeUse), name, edited, question);
+        self.prepare((turn, tool_call, PermissionStage::BeforeUse), name, edited, (question, None));
     }
 
     /// Answers a request with a user's answers to questions.
@@ -262,12 +375,25 @@ impl ClaudeDriver {
             WaitingKind::BeforeUse { .. }
             | WaitingKind::Permission { .. }
             | WaitingKind::Edited { .. }
+            | WaitingKind::Recording { .. }
             | WaitingKind::Plan { .. } => {
                 return Ok(());
             }
         };
         self.respond(&waiting.id, Ok(reply));
         self.end_question_turn(waiting.turn.as_ref())
+    }
+
+    /// Drops the requests of a turn that has ended: some runtimes do not withdraw them. Checks
+    /// that no user sees are still answered, since a subagent in the background may wait for them.
+    pub(super) fn turn_without_requests(&mut self, turn: &TurnId) {
+        self.waiting_requests.retain_mut(|waiting| {
+            if !waiting.is_of(turn) {
+                return true;
+            }
+            waiting.turn = None;
+            waiting.kind.is_check()
+        });
     }
 
     /// Denies the requests of a turn that was cancelled.
@@ -290,16 +416,9 @@ impl ClaudeDriver {
         for WaitingRequest { id, kind, .. } in denied {
             if let Some(tool_call) = kind.tool_call() {
                 self.mapper.denied(tool_call);
+                self.edits.forget(tool_call);
             }
-            let answer = match &kind {
-                WaitingKind::BeforeUse { .. } => hook_decision("deny", STOPPED),
-                WaitingKind::Permission { ask, .. }
-                | WaitingKind::Edited { ask, .. }
-                | WaitingKind::Plan { ask, .. }
-                | WaitingKind::Questions { ask, .. } => PermissionAnswer::deny(STOPPED).to_json(ask),
-                WaitingKind::Elicitation { .. } => elicitation::cancelled(),
-            };
-            self.respond(&id, Ok(answer));
+            self.respond(&id, Ok(kind.denial(STOPPED)));
         }
     }
 
@@ -331,8 +450,17 @@ impl ClaudeDriver {
         }
         let suggestions = RuleSuggestions::parse(ask.permission_suggestions.as_deref());
         let question = question(&name, &input, Some(&ask), suggestions);
+        let asked = AskedCall {
+            turn: Some(&turn),
+            id: &tool_call,
+            tool: &name,
+            input: &input,
+            agent: None,
+            cwd: None,
+        };
+        let preview = self.edits.preview(&asked);
         self.wait(id, Some(turn.clone()), WaitingKind::Permission { tool_call: tool_call.clone(), ask });
-        self.prepare((Some(turn), tool_call, PermissionStage::Required), name, input, question);
+        self.prepare((Some(turn), tool_call, PermissionStage::Required), name, input, (question, preview));
         Ok(())
     }
 
@@ -365,9 +493,18 @@ impl ClaudeDriver {
         if let Some(path) = path.filter(|path| name == "Write" && self.access.is_in_plans(path)) {
             self.plan_file = Some(path.to_owned());
         }
+        let (agent, cwd) = (text("agent_id"), text("cwd").map(PathBuf::from));
+        let asked = self.edits.call(&AskedCall {
+            turn: turn.as_ref(),
+            id: &tool_call,
+            tool: &name,
+            input: &input,
+            agent: agent.as_deref(),
+            cwd: cwd.as_deref().filter(|cwd| cwd.is_absolute()),
+        });
         let question = question(&name, &input, None, RuleSuggestions::default());
-        self.wait(id, turn.clone(), WaitingKind::BeforeUse { tool_call: tool_call.clone() });
-        self.prepare((turn, tool_call, PermissionStage::BeforeUse), name, input, question);
+        self.wait(id, turn.clone(), WaitingKind::BeforeUse { tool_call: tool_call.clone(), call: asked });
+        self.prepare((turn, tool_call, PermissionStage::BeforeUse), name, input, (question, None));
         Ok(())
     }
 
@@ -425,7 +562,7 @@ impl ClaudeDriver {
         Ok(Some(turn))
     }
 
-    fn shown_turn(&self) -> Option<TurnId> {
+    pub(super) fn shown_turn(&self) -> Option<TurnId> {
         let current = self.requested.as_ref().or(self.background.as_ref());
         current.map(|current| current.turn.clone()).or_else(|| self.question_turn.clone())
     }
@@ -444,22 +581,39 @@ impl ClaudeDriver {
         }
     }
 
-    /// Resolves the paths of a call, then asks the session.
+    /// Resolves the paths of a call and computes what it would change, then asks the session.
     fn prepare(
         &mut self,
         (turn, tool_call, stage): (Option<TurnId>, String, PermissionStage),
         name: String,
         input: Value,
-        question: PermissionQuestion,
+        (question, preview): (PermissionQuestion, Option<BoxFuture<Vec<FileEdit>>>),
     ) {
         let access = self.access.clone();
-        self.preparing.spawn_blocking(move || {
+        let resolve = move |edits| {
             let request = access.request(&name, &input);
             let digest = input_digest(input.to_string().as_bytes());
             let roots = access.roots.clone();
+            let question = PermissionQuestion { edits, ..question };
             let query =
                 PermissionQuery { turn, tool_call, stage, request, roots, input_digest: digest, question };
             PreparedRequest::Query(Box::new(query))
+        };
+        let Some(preview) = preview else {
+            self.preparing.spawn_blocking(move || resolve(Vec::new()));
+            return;
+        };
+        self.preparing.spawn(async move {
+            let edits = preview.await;
+            match tokio::task::spawn_blocking(move || resolve(edits)).await {
+                Ok(prepared) => prepared,
+                Err(error) => match error.try_into_panic() {
+                    // Handled like the panic of any other preparation.
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    // The host is stopping.
+                    Err(_) => std::future::pending().await,
+                },
+            }
         });
     }
 
@@ -492,89 +646,4 @@ impl ClaudeDriver {
 
 fn input_requested(request: ChatInputRequest) -> StateAction {
     StateAction::ChatInputRequested(ChatInputRequestedAction { request })
-}
-
-fn hook_decision(decision: &str, reason: &str) -> Value {
-    json!({"hookSpecificOutput": {
-        "hookEventName": "PreToolUse",
-        "permissionDecision": decision,
-        "permissionDecisionReason": reason,
-    }})
-}
-
-/// The user's decision in the runtime's format. Rules are returned for the session only: the
-/// runtime would write the other destinations to the user's files.
-fn permission_answer(
-    ask: &CanUseTool,
-    approval: Approval,
-    input: Option<&str>,
-    suggestion: Option<&str>,
-    remembered: &[String],
-) -> PermissionAnswer {
-    if approval == Approval::Denied {
-        return PermissionAnswer::deny(match suggestion.filter(|text| !text.trim().is_empty()) {
-            Some(reason) => format!("The user denied this call: {reason}"),
-            None => "The user denied this call. Do not try it in another way; continue without it, or ask."
-                .to_owned(),
-        });
-    }
-    let name = ask.tool_name.as_deref().unwrap_or_default();
-    let original = value_of(ask.input.as_deref());
-    match input.map(|shown| edited_input(name, &original, shown)).transpose() {
-        Ok(edited) => PermissionAnswer::Allow {
-            updated_input: edited.flatten(),
-            updated_permissions: rule_suggestions::for_runtime(remembered),
-        },
-        Err(problem) => PermissionAnswer::deny(problem),
-    }
-}
-
-/// The input with a user's changes; `None` if it is unchanged. The user sees either the whole
-/// input as JSON or the value of one field.
-fn edited_input(name: &str, original: &Value, edited: &str) -> Result<Option<Value>, String> {
-    let shown = Mapper::describe(name, original).tool_input;
-    if shown == edited {
-        return Ok(None);
-    }
-    let mut input = original.clone();
-    let field = input
-        .as_object_mut()
-        .and_then(|fields| fields.values_mut().find(|value| value.as_str() == Some(shown.as_str())));
-    match field {
-        Some(field) => {
-            *field = Value::String(edited.to_owned());
-            Ok(Some(input))
-        }
-        None => match serde_json::from_str(edited) {
-            Ok(edited @ Value::Object(_)) => Ok(Some(edited)),
-            Ok(_) | Err(_) => {
-                Err("The user changed the input of this call, but the result is not a JSON object."
-                    .to_owned())
-            }
-        },
-    }
-}
-
-fn question(
-    name: &str,
-    input: &Value,
-    ask: Option<&CanUseTool>,
-    suggestions: RuleSuggestions,
-) -> PermissionQuestion {
-    let described = Mapper::describe(name, input);
-    PermissionQuestion {
-        title: described.question,
-        invocation: described.invocation,
-        input: described.tool_input,
-        editable: true,
-        agent_reason: ask.and_then(|ask| ask.decision_reason.clone()),
-        suggested_rules: suggestions.rules,
-        suggests_accepting_edits: suggestions.accept_edits,
-        can_remember: ask.is_none_or(|ask| ask.suppress_always_allow_rule != Some(true)),
-        edits: Vec::new(),
-    }
-}
-
-fn value_of(input: Option<&RawValue>) -> Value {
-    input.and_then(|input| serde_json::from_str(input.get()).ok()).unwrap_or_else(|| json!({}))
 }

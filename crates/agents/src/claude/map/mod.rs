@@ -23,7 +23,7 @@ mod user_frames;
 use std::collections::{HashMap, HashSet};
 
 use ahp_types::actions::StateAction;
-use ahp_types::state::ErrorInfo;
+use ahp_types::state::{ErrorInfo, FileEdit};
 use innkeeper_claude::Message;
 use innkeeper_claude::wire::Notice;
 use innkeeper_claude::wire::content::ContentBlock;
@@ -43,6 +43,9 @@ use todo::TodoTracker;
 use tools::ToolCalls;
 
 pub(super) use description::CallDescription;
+
+/// What calls changed in files, by the id of the call.
+pub(super) type CallEdits = HashMap<String, Vec<FileEdit>>;
 
 /// The model of messages that the runtime generated.
 const SYNTHETIC: &str = "<synthetic>";
@@ -82,6 +85,16 @@ impl Mapper {
 
     /// Maps a message of a turn to events.
     pub(super) fn map(&mut self, turn: &TurnId, message: &Message) -> Vec<AgentEvent> {
+        self.map_with(turn, message, &CallEdits::new())
+    }
+
+    /// Maps a message of a turn to events, with the recorded edits of the calls that it completes.
+    pub(super) fn map_with(
+        &mut self,
+        turn: &TurnId,
+        message: &Message,
+        edits: &CallEdits,
+    ) -> Vec<AgentEvent> {
         match message {
             Message::StreamEvent(event) if event.parent_tool_use_id.is_none() => {
                 self.stream_event(turn, event)
@@ -89,7 +102,7 @@ impl Mapper {
             Message::Assistant(message) if message.parent_tool_use_id.is_none() => {
                 self.assistant(turn, message)
             }
-            Message::User(message) => self.user(turn, message),
+            Message::User(message) => self.user(turn, message, edits),
             Message::Result(result) => events(self.result(turn, result)),
             Message::System(SystemMessage::Notice(notice)) if self.is_command_output(notice) => {
                 events(self.command_notice(turn, notice))

@@ -5,7 +5,8 @@
 
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
-    ToolResultContent, ToolResultEmbeddedResourceContent, ToolResultResourceContent, ToolResultTextContent,
+    FileEdit, ToolResultContent, ToolResultEmbeddedResourceContent, ToolResultFileEditContent,
+    ToolResultResourceContent, ToolResultTextContent,
 };
 use innkeeper_claude::wire::content::{ContentBlock, MessageContent, ToolResultBlock};
 use serde::Deserialize;
@@ -27,6 +28,9 @@ const STRUCTURED_SIZE: usize = 16 * 1024;
 /// Largest block of an unknown kind that is shown, in bytes of JSON.
 const UNKNOWN_SIZE: usize = 4 * 1024;
 
+/// Maximum number of edits in a result.
+const MAX_EDITS: usize = 100;
+
 /// The result of a call, for clients.
 #[derive(Debug, Default)]
 pub(super) struct ShownResult {
@@ -36,6 +40,18 @@ pub(super) struct ShownResult {
     pub(super) text: String,
     /// Whether the work continues in the background.
     pub(super) in_background: bool,
+}
+
+impl ShownResult {
+    /// Adds the recorded edits of the call. A result shows a limited number; the changeset of the
+    /// turn contains all.
+    pub(super) fn with_edits(mut self, edits: &[FileEdit]) -> Self {
+        self.content.extend(edits.iter().take(MAX_EDITS).map(|edit| {
+            let FileEdit { before, after, diff } = edit.clone();
+            ToolResultContent::FileEdit(ToolResultFileEditContent { before, after, diff })
+        }));
+        self
+    }
 }
 
 /// Converts a result. `structured` is the runtime's structured output.

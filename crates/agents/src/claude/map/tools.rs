@@ -10,7 +10,7 @@ use ahp_types::actions::{
     StateAction,
 };
 use ahp_types::common::{JsonObject, StringOrMarkdown};
-use ahp_types::state::{ToolCallConfirmationReason, ToolCallResult, ToolInput};
+use ahp_types::state::{FileEdit, ToolCallConfirmationReason, ToolCallResult, ToolInput};
 use innkeeper_claude::wire::content::ToolResultBlock;
 use innkeeper_claude::wire::message::BlockDelta;
 use innkeeper_core::ids::TurnId;
@@ -151,17 +151,17 @@ impl ToolCalls {
         self.open.retain(|id, _| !ids.contains(id));
     }
 
-    /// Completes a call with its result. `meta` adds to the call's metadata.
+    /// Completes a call with its result, the structured output and the recorded edits. `meta`
+    /// adds to the call's metadata.
     pub(super) fn complete(
         &mut self,
-        result: &ToolResultBlock,
-        structured: Option<&Value>,
+        (result, structured, edits): (&ToolResultBlock, Option<&Value>, &[FileEdit]),
         not_run: Option<NotRun>,
         meta: impl FnOnce(&CompletedCall) -> Option<JsonObject>,
     ) -> Vec<StateAction> {
         let Some(id) = &result.tool_use_id else { return Vec::new() };
         let success = result.is_error != Some(true);
-        let shown_result = |name: &str| shown(name, result, structured);
+        let shown_result = |name: &str| shown(name, result, structured).with_edits(edits);
         self.complete_with(id, success, shown_result, not_run, meta)
     }
 

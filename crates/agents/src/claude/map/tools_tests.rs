@@ -40,7 +40,7 @@ fn ready_call(name: &str, input: &str) -> (ToolCalls, Vec<StateAction>) {
 }
 
 fn completed(calls: &mut ToolCalls, is_error: bool, not_run: Option<NotRun>) -> ToolCallResult {
-    let actions = calls.complete(&result(is_error), None, not_run, |_| None);
+    let actions = calls.complete((&result(is_error), None, &[]), not_run, |_| None);
     let [StateAction::ChatToolCallComplete(complete)] = actions.as_slice() else { panic!("{actions:?}") };
     complete.result.clone()
 }
@@ -216,8 +216,11 @@ fn denied_calls_are_known_by_id() {
     let write = || ready_call("Write", r#"{"file_path":"/src/main.rs"}"#).0;
     let mut calls = write();
     calls.denied("call");
-    assert!(calls.complete(&result(true), None, None, |_| None).is_empty(), "clients cancelled the call");
-    assert!(calls.complete(&result(true), None, None, |_| None).is_empty());
+    assert!(
+        calls.complete((&result(true), None, &[]), None, |_| None).is_empty(),
+        "clients cancelled the call"
+    );
+    assert!(calls.complete((&result(true), None, &[]), None, |_| None).is_empty());
 
     let mut calls = write();
     calls.denied("other");

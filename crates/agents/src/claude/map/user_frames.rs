@@ -14,7 +14,7 @@ use super::local_output::{command_output, markdown};
 use super::notices::text_field;
 use super::stream::StreamedKind;
 use super::tools::NotRun;
-use super::{Mapper, events, text};
+use super::{CallEdits, Mapper, events, text};
 
 /// Key of the to-do list in a call's metadata.
 const TODO_KEY: &str = "innkeeper.todo";
@@ -58,7 +58,12 @@ impl ResultNote {
 }
 
 impl Mapper {
-    pub(super) fn user(&mut self, turn: &TurnId, message: &UserFrameMessage) -> Vec<AgentEvent> {
+    pub(super) fn user(
+        &mut self,
+        turn: &TurnId,
+        message: &UserFrameMessage,
+        edits: &CallEdits,
+    ) -> Vec<AgentEvent> {
         let content = message.message.as_ref().and_then(|message| message.content.as_ref());
         let blocks = content.map(|content| content.blocks()).unwrap_or_default();
         let is_result = |block: &ContentBlock| matches!(block, ContentBlock::ToolResult(_));
@@ -86,7 +91,9 @@ impl Mapper {
             let todo = &mut self.todo;
             let is_main = message.parent_tool_use_id.is_none();
             let mut list = None;
-            let actions = self.tools.complete(result, structured.as_ref(), not_run, |call| {
+            let edits = result.tool_use_id.as_ref().and_then(|id| edits.get(id));
+            let edits = edits.map(Vec::as_slice).unwrap_or_default();
+            let actions = self.tools.complete((result, structured.as_ref(), edits), not_run, |call| {
                 let applies = is_main && call.success;
                 let before = todo.list();
                 let applied = applies && todo.apply(&call.name, &call.input, structured.as_ref());

@@ -10,8 +10,8 @@ use ahp_types::actions::{
 };
 use ahp_types::common::{JsonObject, StringOrMarkdown};
 use ahp_types::state::{
-    ConfirmationOption, ConfirmationOptionKind, ToolCallCancellationReason, ToolCallConfirmationReason,
-    ToolCallResult, ToolCallState, ToolInput,
+    ConfirmationOption, ConfirmationOptionKind, FileEditCollection, ToolCallCancellationReason,
+    ToolCallConfirmationReason, ToolCallResult, ToolCallState, ToolInput,
 };
 use serde_json::{Value, json};
 
@@ -383,6 +383,7 @@ fn ask(
         call_kind::hide(meta);
     }
     ready.options = Some(options(&query, &rules, policy.mode()));
+    ready.edits = (!question.edits.is_empty()).then(|| FileEditCollection { items: question.edits.clone() });
     let explained = ready.meta.as_mut().and_then(|meta| meta.get_mut(META)?.as_object_mut());
     if let Some(explained) = explained {
         explained.insert("rules".to_owned(), json!(rules));

@@ -2,7 +2,7 @@
 
 use ahp_types::common::JsonObject;
 use ahp_types::notifications::{SessionAddedParams, SessionRemovedParams};
-use ahp_types::state::SessionSummary;
+use ahp_types::state::{ChangesSummary, SessionSummary};
 use serde::Serialize;
 
 use super::{StateStore, StoreInner};
@@ -49,6 +49,11 @@ impl StateStore {
     /// Whether a session is in the list.
     pub fn is_listed(&self, session: &ChannelUri) -> bool {
         self.lock().rows.contains(session)
+    }
+
+    /// The counts of changes in a session's row.
+    pub(crate) fn row_changes(&self, session: &ChannelUri) -> Option<ChangesSummary> {
+        self.lock().rows.get(session)?.changes
     }
 
     /// Adds a session to the list or replaces its row, and notifies the subscribers of

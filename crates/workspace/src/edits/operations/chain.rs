@@ -95,6 +95,8 @@ pub(crate) struct RecordDraft {
     pub(crate) before: FileVersion,
     /// The version after this record.
     pub(crate) after: FileVersion,
+    /// Whether the record is about changes of others, which moved with the file.
+    pub(crate) is_external: bool,
 }
 
 /// What all records of an operation have in common.
@@ -124,7 +126,7 @@ impl ChainedFile {
                 chat: draft.chat,
                 turn: draft.turn,
                 tool_call: None,
-                source: frame.source,
+                source: if draft.is_external { EditSource::External } else { frame.source },
                 path: path.clone(),
                 before: draft.before,
                 after: draft.after,
@@ -243,6 +245,7 @@ fn drafts_of(operation: &OperationRecord, step: &OperationStep) -> Vec<RecordDra
             turn: String::new(),
             before: step.before.clone(),
             after: step.after.clone(),
+            is_external: false,
         }];
     }
     let draft = |record: &EditRecord| RecordDraft {
@@ -250,6 +253,7 @@ fn drafts_of(operation: &OperationRecord, step: &OperationStep) -> Vec<RecordDra
         turn: record.turn.clone(),
         before: record.before.clone(),
         after: record.after.clone(),
+        is_external: record.source == EditSource::External,
     };
     step.records.iter().map(draft).collect()
 }
@@ -336,11 +340,32 @@ impl<'a> FileChain<'a> {
                     PlannedRename::Refused(reason) => Err(refused(reason)),
                     PlannedRename::Move { old, new } => {
                         self.advance(change, to, new).map_err(refused)?;
-                        self.advance(change, from, old).map_err(refused)
+                        self.move_back(change, from, old).map_err(refused)
                     }
                 }
             }
         }
+    }
+
+    /// Records the move of a file to its old path. Changes that others made at the new path
+    /// are recorded apart from it: they do not belong to the turn.
+    fn move_back(
+        &mut self,
+        change: &TurnChange,
+        path: &'a Path,
+        planned: PlannedFile,
+    ) -> Result<(), RefusedFile> {
+        let has_others_changes =
+            matches!(&planned, PlannedFile::Write(moved) if !moved.is_same(&change.before));
+        if !has_others_changes || self.version(path).is_ok_and(|current| !current.is_absent()) {
+            return self.advance(change, path, planned);
+        }
+        self.advance(change, path, PlannedFile::Write(change.before.clone()))?;
+        self.advance(change, path, planned)?;
+        if let Some(draft) = self.files.get_mut(path).and_then(|state| state.records.last_mut()) {
+            draft.is_external = true;
+        }
+        Ok(())
     }
 
     /// The version of a file after the changes that were taken back so far.
@@ -378,6 +403,7 @@ impl<'a> FileChain<'a> {
             turn: change.turn.clone(),
             before,
             after: next.version.clone(),
+            is_external: false,
         });
         state.versions.push(next);
         Ok(())

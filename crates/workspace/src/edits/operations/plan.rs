@@ -71,7 +71,7 @@ impl VersionedFile {
         }
     }
 
-    fn is_absent(&self) -> bool {
+    pub(super) fn is_absent(&self) -> bool {
         self.version == FileVersion::Absent
     }
 

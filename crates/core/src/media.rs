@@ -39,7 +39,7 @@ const TYPES: [(&str, &str); 32] = [
 ];
 
 /// Returns the media type of a file name.
-pub(crate) fn type_of(path: &Path) -> Option<&'static str> {
+pub fn type_of(path: &Path) -> Option<&'static str> {
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
     TYPES.iter().find(|(known, _)| *known == ending).map(|(_, media)| *media)
 }

@@ -1,0 +1,101 @@
+//! The task of one changeset: computes it and publishes what changed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::address::ChangesetView;
+use super::document::{self, ChangesetContent};
+use super::{Changesets, OpenChangeset, lock};
+
+/// How long further changes are awaited before a computation. An edit is often followed by
+/// others.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+
+/// How often the subscribers are checked.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How often uncommitted changes are computed while there are subscribers: the log does not
+/// report the user's own changes.
+const POLL: Duration = Duration::from_secs(2);
+
+/// A computation takes at most this fraction of the time between two polls.
+const POLL_SHARE: u32 = 10;
+
+/// Runs until the channel is removed or the host shuts down.
+pub(super) async fn run(changesets: Arc<Changesets>, changeset: Arc<OpenChangeset>) {
+    loop {
+        let began = Instant::now();
+        tokio::select! {
+            () = changesets.ending.cancelled() => return,
+            () = changeset.closed.cancelled() => return,
+            () = compute(&changesets, &changeset) => {}
+        }
+        let polled = changeset.address.view == ChangesetView::Uncommitted;
+        let poll = polled.then(|| Instant::now() + POLL.max(began.elapsed() * POLL_SHARE));
+        if until_wanted(&changesets, &changeset, poll).await == Next::End {
+            return;
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Compute,
+    End,
+}
+
+/// Waits until the changeset has to be computed again or is not needed.
+async fn until_wanted(changesets: &Changesets, changeset: &OpenChangeset, poll: Option<Instant>) -> Next {
+    // Without a time to poll at, this future is not used.
+    let poll_at = poll.unwrap_or_else(Instant::now);
+    loop {
+        tokio::select! {
+            () = changesets.ending.cancelled() => return Next::End,
+            () = changeset.closed.cancelled() => return Next::End,
+            () = changeset.request.notified() => {
+                tokio::time::sleep(DEBOUNCE).await;
+                return Next::Compute;
+            }
+            () = tokio::time::sleep_until(poll_at), if poll.is_some() => {
+                changeset.requested.fetch_add(1, Ordering::SeqCst);
+                return Next::Compute;
+            }
+            () = tokio::time::sleep(LOOK) => {
+                if changesets.release(changeset) {
+                    return Next::End;
+                }
+            }
+        }
+    }
+}
+
+/// Computes the changeset until no client has changed it meanwhile, and publishes it.
+async fn compute(changesets: &Changesets, changeset: &OpenChangeset) {
+    loop {
+        let number = changeset.requested.load(Ordering::SeqCst);
+        let edition = changeset.edition.load(Ordering::SeqCst);
+        // The semaphore is never closed.
+        let _permit = changesets.computing.acquire().await;
+        let result = changesets.log.changes(changesets.current_scope(changeset)).await;
+        let _alone = lock(&changeset.publishing);
+        if changeset.edition.load(Ordering::SeqCst) != edition {
+            continue;
+        }
+        let updates = changesets.read(changeset, |state| match &result {
+            Ok(list) => {
+                let runs = lock(&changeset.runs);
+                let content = ChangesetContent::new(&changeset.address.view, list, &runs);
+                document::updates(state, content)
+            }
+            Err(error) => document::failure(state, &error.to_string()).into_iter().collect(),
+        });
+        for update in updates.unwrap_or_default() {
+            changesets.commit(changeset, update);
+        }
+        changeset.computed.send_replace(number);
+        return;
+    }
+}
