@@ -91,7 +91,8 @@ impl<'a> Attributor<'a> {
         }
     }
 
-    fn add_shell(&mut self, window: &CallWindow, transition: &Transition, overlaps: bool) {
+    /// Adds the record of a change that a command may have made.
+    pub(crate) fn add_shell(&mut self, window: &CallWindow, transition: &Transition, overlaps: bool) {
         let record = EditRecord {
             number: 0,
             session: window.session.clone(),

@@ -137,16 +137,21 @@ impl EndedCall<'_> {
         if let (Some(between), Some(start)) = (&origin.between, &start) {
             attributor.add_external(root, &change(start, between), &[]);
         }
+        // More than one change was seen, so one of the commands that run may have made a part.
         let several_steps = claimed.steps > 1 || (claimed.steps > 0 && transition.is_some());
-        let is_shared = several_steps && windows.is_shared(file.path, self.key);
+        let sharing = if several_steps { windows.sharing(file.path, self.key) } else { Vec::new() };
         let is_claimed = windows.restart_claims(file.path, file.now);
         let change = change(&origin.before, file.now);
+        let mut sessions = vec![self.recorder.scope.session.clone()];
         if self.recorder.works_in(&root.path) {
-            let overlaps = claimed.overlaps || is_shared || is_claimed;
+            let overlaps = claimed.overlaps || is_claimed || !sharing.is_empty();
             attributor.add(Some(self.key.clone()), self.edit(&change, overlaps));
         }
-        let session = self.recorder.scope.session.clone();
-        attributor.add_external(root, &change, &[session]);
+        for window in sharing.iter().filter(|window| window.roots.contains(&root.path)) {
+            attributor.add_shell(window, &change, true);
+            sessions.push(window.session.clone());
+        }
+        attributor.add_external(root, &change, &sessions);
     }
 
     fn edit(&self, change: &Transition, overlaps: bool) -> EditRecord {

@@ -43,6 +43,19 @@ pub(crate) struct NetChange {
     pub(crate) new_parents: u32,
     /// The number of the last record that is not external.
     pub(crate) last: u64,
+    /// The last undo, until an agent changes the file again.
+    undone: Option<Box<UndoneChange>>,
+}
+
+/// The net change before an undo, which a redo restores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct UndoneChange {
+    /// The file before the undo.
+    from: FileVersion,
+    /// The file after the undo.
+    to: FileVersion,
+    after: FileVersion,
+    mixed: bool,
 }
 
 impl NetChange {
@@ -59,6 +72,7 @@ impl NetChange {
                 overlaps: record.overlaps,
                 new_parents: record.new_parents,
                 last: record.number,
+                undone: None,
             }),
             EditSource::External | EditSource::Undo | EditSource::Redo => None,
         }
@@ -75,6 +89,7 @@ impl NetChange {
             overlaps: false,
             new_parents: 0,
             last: 0,
+            undone: None,
         }
     }
 
@@ -92,6 +107,27 @@ impl NetChange {
         }
         self.last = record.number;
         self.overlaps |= record.overlaps;
+        match record.source {
+            EditSource::Undo => {
+                self.undone = Some(Box::new(UndoneChange {
+                    from: record.before.clone(),
+                    to: record.after.clone(),
+                    after: self.after.clone(),
+                    mixed: self.mixed,
+                }));
+            }
+            EditSource::Redo => {
+                let reverses = |undone: &mut Box<UndoneChange>| {
+                    same(&undone.to, &record.before) && same(&undone.from, &record.after)
+                };
+                if let Some(undone) = self.undone.take_if(reverses) {
+                    self.after = undone.after;
+                    self.mixed = undone.mixed;
+                    return Ok(());
+                }
+            }
+            EditSource::Tool | EditSource::Shell | EditSource::External => self.undone = None,
+        }
         if same(&self.after, &record.before) {
             self.after = record.after.clone();
             return Ok(());
@@ -101,7 +137,8 @@ impl NetChange {
             return Ok(());
         }
         let merged = combine(&record.before, &self.after, &record.after, contents)?;
-        self.mixed |= merged.is_none();
+        // An undo takes the agent's part away, whatever others changed.
+        self.mixed |= merged.is_none() && record.source != EditSource::Undo;
         self.after = merged.unwrap_or_else(|| record.after.clone());
         Ok(())
     }
@@ -171,7 +208,13 @@ fn combine(
     let Merged::Clean(content) = text::merge3(&base_content, &our_content, &their_content) else {
         return Ok(None);
     };
-    let mode = if our_mode == base_mode || their_mode != base_mode { *their_mode } else { *our_mode };
+    let mode = if our_mode == base_mode || our_mode == their_mode {
+        *their_mode
+    } else if their_mode == base_mode {
+        *our_mode
+    } else {
+        return Ok(None);
+    };
     let blob = StoredBlob::new(content);
     let size = u64::try_from(blob.content.len()).unwrap_or(u64::MAX);
     let version = FileVersion::File { blob: blob.digest, size, mode, stored: true };
@@ -285,3 +328,7 @@ pub(crate) fn shown<'a>(files: impl IntoIterator<Item = &'a NetChange>) -> Vec<S
 fn name_of(path: &Path) -> &[u8] {
     path.file_name().map_or(&[], |name| name.as_bytes())
 }
+
+#[cfg(test)]
+#[path = "folding_tests.rs"]
+mod tests;

@@ -91,6 +91,9 @@ fn observe(log: &LogParts, locked: &mut LockedRoots<'_>, paths: &[PathBuf], owne
     drop(attributor.finish());
 }
 
+/// Changes to take back, and files to leave alone.
+type SelectedChanges = (Vec<TurnChange>, Vec<(PathBuf, RefusedFile)>);
+
 struct OperationRequest<'a> {
     log: &'a LogParts,
     operation: &'a ChangeOperation,
@@ -149,26 +152,29 @@ impl OperationRequest<'_> {
                 change.map(|change| self.plan_lines(&changes, change, *start..*end)).transpose()?
             }
             OperationTarget::Changeset | OperationTarget::File(_) => {
-                let turns = self.turn_changes(&changes, &selected)?;
+                let (turns, mixed) = self.turn_changes(&changes, &selected)?;
                 let paths = turns.iter().flat_map(|change| paths_of(&change.edit));
                 let current = self.current(paths)?;
-                Some(operations::undo_turns(&turns, &current, self.operation.force))
+                let mut plan = operations::undo_turns(&turns, &current, self.operation.force);
+                plan.refused.extend(mixed);
+                Some(plan)
             }
         };
         self.apply(plan.unwrap_or_default(), EditSource::Undo, None, left)
     }
 
-    /// The changes of each turn that lead to the selected changes, the newest turn first.
+    /// The changes of each turn that lead to the selected changes, the newest turn first, and
+    /// the files that are left alone because the changes of others cannot be separated.
     fn turn_changes(
         &self,
         changes: &ScopeChanges,
         selected: &[ShownChange<'_>],
-    ) -> Result<Vec<TurnChange>, EditError> {
+    ) -> Result<SelectedChanges, EditError> {
         let mut budget = MAX_OPERATION_BYTES;
         if self.scope().selection == ChangeSelection::Uncommitted {
             let chat = self.scope().chat.clone().unwrap_or_else(|| self.scope().session.clone());
             let one = |change: &ShownChange<'_>| self.turn_change(&chat, "", change, &mut budget);
-            return selected.iter().map(one).collect();
+            return Ok((selected.iter().map(one).collect::<Result<_, _>>()?, Vec::new()));
         }
         let mut turns: BTreeMap<(&ChannelUri, &str), Vec<&EditRecord>> = BTreeMap::new();
         for record in &changes.records {
@@ -190,13 +196,23 @@ impl OperationRequest<'_> {
             .collect();
         let shown: Vec<ShownChange<'_>> = all.iter().map(|(_, _, change)| *change).collect();
         let wanted = connected_paths(selected, &shown);
+        let touches = |change: &ShownChange<'_>, paths: &HashSet<&Path>| {
+            change.files().any(|net| paths.contains(net.path.as_path()))
+        };
+        let is_mixed = |change: &ShownChange<'_>| {
+            !self.operation.force && touches(change, &wanted) && change.files().any(|net| net.mixed)
+        };
+        let mixed: Vec<ShownChange<'_>> = shown.iter().copied().filter(is_mixed).collect();
+        let blocked = connected_paths(&mixed, &shown);
         let mut changes = Vec::new();
         for (chat, turn, change) in all {
-            if change.files().any(|net| wanted.contains(net.path.as_path())) {
+            if touches(&change, &wanted) && !touches(&change, &blocked) {
                 changes.push(self.turn_change(chat, turn, &change, &mut budget)?);
             }
         }
-        Ok(changes)
+        let refused: BTreeMap<_, _> =
+            mixed.iter().map(|change| (change.main().path.clone(), not_separable(change))).collect();
+        Ok((changes, refused.into_iter().collect()))
     }
 
     fn turn_change(
@@ -248,6 +264,10 @@ impl OperationRequest<'_> {
             plan.refused.push((path.clone(), outside()));
             return Ok(plan);
         };
+        if change.files().any(|net| net.mixed) && !self.operation.force {
+            plan.refused.push((path.clone(), not_separable(change)));
+            return Ok(plan);
+        }
         // The last turn that changed the file owns the record.
         let of_file = changes.records.iter().rev().find(|record| record.path == *path && is_edit(record));
         let (chat, turn) = of_file.map_or_else(
@@ -392,6 +412,12 @@ fn not_the_agents(change: &ShownChange<'_>) -> EditConflict {
         preview: None,
         can_force: true,
     }
+}
+
+fn not_separable(change: &ShownChange<'_>) -> RefusedFile {
+    let name = name_of(&change.main().path);
+    let reason = format!("{name} was also changed by others between the agent's edits, in the same lines");
+    RefusedFile { reason, preview: None, can_force: true }
 }
 
 fn outside() -> RefusedFile {

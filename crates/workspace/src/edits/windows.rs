@@ -133,9 +133,9 @@ impl WindowSet {
         found
     }
 
-    /// Whether a call other than `key` may change a file at the moment.
-    pub(crate) fn is_shared(&self, path: &Path, key: &CallKey) -> bool {
-        self.open.iter().any(|window| window.key != *key && window.covers(path))
+    /// The windows of calls other than `key` that may change a file at the moment.
+    pub(crate) fn sharing(&self, path: &Path, key: &CallKey) -> Vec<CallWindow> {
+        self.open.iter().filter(|window| window.key != *key && window.covers(path)).cloned().collect()
     }
 
     /// Assigns a change that an observation found.
@@ -205,7 +205,7 @@ mod tests {
         set.open(window(1, "a", "/p"));
         set.claim(&key(2, "edit"), [(path.to_owned(), FileVersion::Absent)]);
         assert_eq!(calls(set.attribute(path, 0)), ["claimed"]);
-        assert!(set.is_shared(path, &key(2, "edit")));
+        assert_eq!(set.sharing(path, &key(2, "edit")).len(), 1);
         let claimed = set.release(&key(2, "edit")).unwrap();
         assert_eq!(claimed.get(path).unwrap().steps, 1);
         assert_eq!(calls(set.attribute(path, 0)), ["a"]);

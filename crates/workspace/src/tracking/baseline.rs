@@ -12,7 +12,7 @@ use innkeeper_core::edits::{EditStorageError, FileVersion, UnknownContent};
 use super::TrackerCore;
 use super::index::{EntryKind, FileIndex, FileStamp, KnownContent, KnownFile};
 use super::observing::BlobBatch;
-use super::reading::{LookedFile, RootHandle, look_below, now, stamp_at};
+use super::reading::{LookedFile, ReadLimits, RootHandle, look_below, now, stamp_at};
 
 /// Number of files that are read between two updates of the index.
 const STEP: usize = 256;
@@ -155,7 +155,7 @@ impl TrackerCore {
             return Ok(KnownFile { stamp: Some(file.stamp), racy: false, content });
         }
         *used = used.saturating_add(size);
-        let LookedFile { known, blob } = look_below(root, &file.path, self.limits.max_file_size);
+        let LookedFile { known, blob } = look_below(root, &file.path, ReadLimits::new(&self.limits));
         if let Some(blob) = blob {
             batch.add(self, blob)?;
         }

@@ -163,6 +163,8 @@ impl GitRunner<'_> {
             .env("LC_ALL", "C")
             .arg("--no-pager")
             .args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"])
+            // Files with another stamp than in git's index must be compared.
+            .args(["-c", "core.trustctime=true", "-c", "core.checkStat=default"])
             .arg("-C")
             .arg(self.directory)
             .args(arguments)

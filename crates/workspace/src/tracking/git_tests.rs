@@ -166,12 +166,15 @@ fn linked_work_tree_and_submodule_contents_are_known() {
     let root = outer.tracker.core.root.clone();
     git(&root, &["worktree", "add", "-q", "../linked"]).unwrap();
     let source = root.to_str().unwrap();
+    outer.write(".git/info/exclude", "excluded\n");
     let linked = outer.sibling("linked");
+    linked.write("excluded", "x");
     let add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", source, "module"];
     git(&linked.tracker.core.root, &add).unwrap();
     commit(&linked);
     linked.record();
     assert!(is_lazy(&linked, "clean"));
+    assert!(linked.tracker.core.index().get(Path::new("excluded")).is_none());
     for path in ["clean", "module/clean"] {
         linked.write(path, "other\n");
         assert_eq!(text_before(&linked, path), b"clean\n");

@@ -121,10 +121,14 @@ impl KnownFile {
         self.content == KnownContent::Version(FileVersion::Unknown(UnknownContent::NotReady))
     }
 
+    /// Whether its content is not known, for whatever reason.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self.content, KnownContent::Version(FileVersion::Unknown(_)))
+    }
+
     /// Whether its content has to be compared, if the path now has this stamp.
     pub(super) fn needs_look(&self, now: Option<&FileStamp>) -> bool {
-        let is_known = !matches!(self.content, KnownContent::Version(FileVersion::Unknown(_)));
-        self.stamp.as_ref() != now || (self.racy && is_known)
+        self.stamp.as_ref() != now || (self.racy && !self.is_unknown())
     }
 }
 

@@ -285,6 +285,8 @@ mod git_tests;
 #[cfg(test)]
 mod property_tests;
 #[cfg(test)]
+mod scan_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 #[path = "tracking_tests.rs"]

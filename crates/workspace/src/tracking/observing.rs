@@ -11,7 +11,7 @@ use innkeeper_core::edits::{EditStorageError, FileVersion, StoredBlob, UnknownCo
 
 use super::git::{GitObject, GitRunner};
 use super::index::{FileIndex, FileStamp, IndexedDirectory, IndexedFile, KnownContent, KnownFile, position};
-use super::reading::{LookedFile, RootHandle, look_below, stamp_at};
+use super::reading::{LookedFile, ReadBudget, RootHandle, look_below, stamp_at};
 use super::scan::{DirectoryListing, RootScan, ScanFindings};
 use super::{Observed, TrackerCore, Transition};
 
@@ -50,15 +50,12 @@ struct Examined {
 pub(super) struct BlobBatch {
     blobs: Vec<StoredBlob>,
     bytes: u64,
-    /// Bytes of this and earlier batches.
-    pub(super) total: u64,
 }
 
 impl BlobBatch {
     /// Adds a content; stores all if they are many.
     pub(super) fn add(&mut self, core: &TrackerCore, blob: StoredBlob) -> Result<(), EditStorageError> {
         let size = u64::try_from(blob.content.len()).unwrap_or(u64::MAX);
-        self.total = self.total.saturating_add(size);
         // Also limits the number of empty and small contents.
         self.bytes = self.bytes.saturating_add(size).saturating_add(1024);
         self.blobs.push(blob);
@@ -83,6 +80,7 @@ impl TrackerCore {
         let suspects = suspects(&index, &findings, &root);
         let examined = self.examine(&root, suspects)?;
         let has_pending = apply(&mut index, findings, examined.now);
+        refresh_missing_parents(&mut index);
         drop(index);
         if has_pending {
             self.request_baseline();
@@ -90,12 +88,15 @@ impl TrackerCore {
         Ok(examined.transitions)
     }
 
-    /// Records the stamps of all files, unless a scan did already.
+    /// Records the stamps of all files, unless a scan did already. Changes of files that were
+    /// seen before are left for the next observation.
     pub(super) fn index_all(&self) {
-        if !self.index().scanned
-            && let Err(error) = self.observe_all()
+        let mut index = self.index();
+        if !index.scanned
+            && let Some(root) = self.open_root()
         {
-            tracing::warn!(%error, "could not store file contents");
+            let findings = self.scan(&root, &index);
+            apply(&mut index, findings, HashMap::new());
         }
     }
 
@@ -157,24 +158,24 @@ impl TrackerCore {
 
     /// Reads suspects, stores their contents, and compares them with their last seen state.
     fn examine(&self, root: &RootHandle, suspects: Suspects) -> Result<Examined, EditStorageError> {
-        let mut batch = BlobBatch::default();
+        let (mut batch, mut budget) = (BlobBatch::default(), ReadBudget::default());
         let mut changed = Vec::new();
         let mut examined = Examined::default();
         for (path, suspect) in suspects {
             if let Some(prior) = &suspect.prior
-                && !prior.is_pending()
+                && !prior.is_unknown()
                 && !prior.needs_look(stamp_below(root, &path).as_ref())
             {
                 continue;
             }
-            let stored = if batch.total > self.limits.max_root_size { 0 } else { self.limits.max_file_size };
-            let LookedFile { known, blob } = look_below(root, &path, stored);
+            let LookedFile { known, blob } = look_below(root, &path, budget.limits(&self.limits));
+            budget.spend(&known);
             if let Some(blob) = blob {
                 batch.add(self, blob)?;
             }
             examined.now.insert(path.clone(), known.clone());
             if let Some(prior) =
-                suspect.prior.filter(|prior| !prior.is_pending() || prior.stamp != known.stamp)
+                suspect.prior.filter(|prior| !prior.is_unknown() || prior.stamp != known.stamp)
             {
                 changed.push((path, prior, known, suspect.new_parents));
             }
@@ -330,8 +331,8 @@ fn suspects_in_listing(index: &FileIndex, path: &Path, listing: &DirectoryListin
         };
         if prior.needs_look(Some(&listed.stamp)) {
             let new_parents = match extra {
-                Some(extra) if !index.scanned => extra.missing_parents,
-                _ => index.missing_parents(&path),
+                Some(extra) => extra.missing_parents,
+                None => index.missing_parents(&path),
             };
             suspects.insert(path, Suspect { prior: Some(prior), new_parents });
         }
@@ -362,6 +363,15 @@ fn apply(index: &mut FileIndex, findings: ScanFindings, mut now: HashMap<PathBuf
     has_pending
 }
 
+/// Other programs may have created directories of files that are still absent.
+fn refresh_missing_parents(index: &mut FileIndex) {
+    let mut extras = std::mem::take(&mut index.extras);
+    for (path, extra) in extras.iter_mut().filter(|(_, extra)| extra.missing_parents > 0) {
+        extra.missing_parents = extra.missing_parents.min(index.missing_parents(path));
+    }
+    index.extras = extras;
+}
+
 fn apply_listing(
     index: &mut FileIndex,
     path: &Path,
@@ -375,13 +385,23 @@ fn apply_listing(
     let has_priors = !now.is_empty() || !index.extras.is_empty();
     for listed in listing.files {
         let whole = has_priors.then(|| join(path, listed.name.as_bytes()));
-        let extra = whole.as_ref().and_then(|whole| index.extras.remove(whole)).map(|extra| extra.known);
-        let looked = whole.and_then(|whole| now.remove(&whole));
+        let looked = whole.as_ref().and_then(|whole| now.remove(whole));
+        let mut extra = whole.as_ref().and_then(|whole| index.extras.remove(whole));
+        if looked.is_none()
+            && let (Some(whole), Some(absent)) = (whole, extra.take_if(|extra| extra.known.stamp.is_none()))
+        {
+            // It was created since it was seen. Its change is not reported yet.
+            index.extras.insert(whole, absent);
+            continue;
+        }
         let kept = position(&old, OsStr::from_bytes(listed.name.as_bytes()))
             .ok()
             .and_then(|position| old.get_mut(position))
             .map(|file| std::mem::replace(&mut file.known, KnownFile::absent()));
-        let known = looked.or(kept).or(extra).unwrap_or_else(|| KnownFile::pending(listed.stamp, time));
+        let known = looked
+            .or(kept)
+            .or(extra.map(|extra| extra.known))
+            .unwrap_or_else(|| KnownFile::pending(listed.stamp, time));
         if known.stamp.is_some() {
             has_pending |= known.is_pending();
             files.push(IndexedFile { name: listed.name, known });

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read as _, Seek as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -51,10 +51,50 @@ pub(crate) fn read_version(
     limits: &TrackingLimits,
 ) -> (FileVersion, Option<StoredBlob>) {
     let relative = path.strip_prefix(&root.path).unwrap_or(path);
-    let looked = look_below(root, relative, limits.max_file_size);
+    let looked = look_below(root, relative, ReadLimits::new(limits));
     match looked.known.content {
         KnownContent::Version(version) => (version, looked.blob),
         KnownContent::Git(_) => (FileVersion::Unknown(UnknownContent::Unreadable), None),
+    }
+}
+
+/// Which files are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadLimits {
+    /// Maximum size of a content that is stored.
+    pub(super) stored: u64,
+    /// Maximum size of a content whose digest is computed.
+    pub(super) digested: u64,
+}
+
+impl ReadLimits {
+    pub(super) fn new(limits: &TrackingLimits) -> Self {
+        Self { stored: limits.max_file_size, digested: limits.max_file_size.max(MAX_DIGESTED) }
+    }
+}
+
+/// How much one observation read. Limits the work when a command writes very much.
+#[derive(Debug, Default)]
+pub(super) struct ReadBudget {
+    stored: u64,
+    digested: u64,
+}
+
+impl ReadBudget {
+    /// What may still be read.
+    pub(super) fn limits(&self, limits: &TrackingLimits) -> ReadLimits {
+        let left = |spent: u64| limits.max_root_size.saturating_sub(spent);
+        let all = ReadLimits::new(limits);
+        let stored = all.stored.min(left(self.stored));
+        ReadLimits { stored, digested: all.digested.min(left(self.digested)).max(stored) }
+    }
+
+    /// Counts a file that was read.
+    pub(super) fn spend(&mut self, known: &KnownFile) {
+        if let KnownContent::Version(FileVersion::File { size, stored, .. }) = &known.content {
+            let spent = if *stored { &mut self.stored } else { &mut self.digested };
+            *spent = spent.saturating_add(*size);
+        }
     }
 }
 
@@ -93,20 +133,20 @@ pub(super) fn is_missing(errno: Errno) -> bool {
     matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP)
 }
 
-/// Looks at a path below a root. Contents up to `stored` bytes are returned.
-pub(super) fn look_below(root: &RootHandle, relative: &Path, stored: u64) -> LookedFile {
+/// Looks at a path below a root. A content that may be stored is returned.
+pub(super) fn look_below(root: &RootHandle, relative: &Path, limits: ReadLimits) -> LookedFile {
     let unreadable =
         || LookedFile::without_content(None, now(), FileVersion::Unknown(UnknownContent::Unreadable));
     let (Some(parent), Some(name)) = (relative.parent(), relative.file_name()) else { return unreadable() };
     match root.directory(parent) {
-        Ok(directory) => look_at(directory.as_fd(), name, stored),
+        Ok(directory) => look_at(directory.as_fd(), name, limits),
         Err(errno) if is_missing(errno) => LookedFile::without_content(None, now(), FileVersion::Absent),
         Err(_) => unreadable(),
     }
 }
 
-/// Looks at a directory entry. Contents up to `stored` bytes are returned.
-pub(super) fn look_at(parent: BorrowedFd<'_>, name: &OsStr, stored: u64) -> LookedFile {
+/// Looks at a directory entry. A content that may be stored is returned.
+pub(super) fn look_at(parent: BorrowedFd<'_>, name: &OsStr, limits: ReadLimits) -> LookedFile {
     let mut last = None;
     for _ in 0..ATTEMPTS {
         let now = now();
@@ -119,7 +159,7 @@ pub(super) fn look_at(parent: BorrowedFd<'_>, name: &OsStr, stored: u64) -> Look
         };
         last = Some((stamp, now));
         let read = match stamp.kind() {
-            EntryKind::File => read_file(parent, name, stored, now),
+            EntryKind::File => read_file(parent, name, limits, now),
             EntryKind::Link => read_link(parent, name, stamp, now),
             // There is not a file with this name.
             EntryKind::Directory | EntryKind::Special => {
@@ -146,18 +186,31 @@ fn read_link(parent: BorrowedFd<'_>, name: &OsStr, stamp: FileStamp, now: i64) -
 }
 
 /// Reads a file. The error is [`Errno::EAGAIN`] if it changed meanwhile.
-fn read_file(parent: BorrowedFd<'_>, name: &OsStr, stored: u64, now: i64) -> Result<LookedFile, Errno> {
+fn read_file(
+    parent: BorrowedFd<'_>,
+    name: &OsStr,
+    limits: ReadLimits,
+    now: i64,
+) -> Result<LookedFile, Errno> {
     let mut file = beneath::entry(parent, name, OFlag::O_RDONLY, Mode::empty())?;
     let stamp = stamp_of(&file)?;
     if stamp.kind() != EntryKind::File {
         return Err(Errno::EAGAIN);
     }
-    if stamp.size > stored.max(MAX_DIGESTED) {
+    if stamp.size > limits.digested {
         let version = FileVersion::Unknown(UnknownContent::FileTooLarge);
         return Ok(LookedFile::without_content(Some(stamp), now, version));
     }
-    let (blob, content) = if stamp.size <= stored {
-        let content = StoredBlob::new(read_content(&mut file, stamp.size)?);
+    let (blob, content) = if stamp.size <= limits.stored {
+        let content = read_content(&mut file, stamp.size)?;
+        // A program that writes at this moment may leave the stamp as it is.
+        if stamp.is_racy(now) {
+            file.rewind().map_err(errno_of)?;
+            if read_content(&mut file, stamp.size)? != content {
+                return Err(Errno::EAGAIN);
+            }
+        }
+        let content = StoredBlob::new(content);
         (content.digest, Some(content))
     } else {
         (digest_of(&mut file, stamp.size)?, None)

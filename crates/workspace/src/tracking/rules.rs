@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -52,8 +53,8 @@ impl IgnoreRules {
             return empty();
         };
         let mut rules = empty();
-        let exclude = read_bounded_path(&top.join(".git/info"), "exclude");
-        if let Some(exclude) = exclude.and_then(|text| parse(top, &text)) {
+        let exclude = git_directory(top).map(|found| read_bounded_path(&found.join("info"), "exclude"));
+        if let Some(exclude) = exclude.flatten().and_then(|text| parse(top, &text)) {
             rules = Arc::new(Self {
                 parent: Some(rules),
                 root: root.to_owned(),
@@ -121,6 +122,23 @@ impl IgnoreRules {
         }
         None
     }
+}
+
+/// The directory with the configuration of a repository. In a linked work tree, `.git` is a file
+/// that refers to a directory, which refers to it.
+fn git_directory(top: &Path) -> Option<PathBuf> {
+    let entry = top.join(".git");
+    if entry.is_dir() {
+        return entry.canonicalize().ok();
+    }
+    let text = read_bounded_path(top, ".git")?;
+    let own = top.join(path_in(text.strip_prefix(b"gitdir: ")?)).canonicalize().ok()?;
+    let Some(common) = read_bounded_path(&own, "commondir") else { return Some(own) };
+    own.join(path_in(&common)).canonicalize().ok()
+}
+
+fn path_in(line: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(line.strip_suffix(b"\n").unwrap_or(line)))
 }
 
 /// The stamps of the ignore files in an open directory.

@@ -13,6 +13,7 @@ use innkeeper_core::edits::{
     BlobDigest, EditRecord, EditStorage, EditStorageError, FileReview, FileVersion, GarbageReport,
     OperationRecord, StoredBlob,
 };
+use innkeeper_store::{EditDatabase, EditDatabaseConfig};
 use uuid::Uuid;
 
 use super::index::KnownFile;
@@ -24,9 +25,26 @@ pub(super) type Change = (PathBuf, FileVersion, FileVersion, u32);
 #[derive(Debug)]
 pub(super) struct Fixture {
     pub(super) tracker: Arc<RootTracker>,
-    pub(super) storage: Arc<BlobMemory>,
+    pub(super) storage: Arc<dyn EditStorage>,
     limits: TrackingLimits,
     directory: Arc<tempfile::TempDir>,
+    _database: Option<Arc<TestDatabase>>,
+}
+
+/// A database in a temporary directory.
+#[derive(Debug)]
+pub(super) struct TestDatabase {
+    storage: Arc<dyn EditStorage>,
+    _directory: tempfile::TempDir,
+}
+
+impl TestDatabase {
+    pub(super) fn new() -> Arc<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let config = EditDatabaseConfig::new(1024 * 1024 * 1024);
+        let database = EditDatabase::open(directory.path().join("blobs.db"), config).unwrap();
+        Arc::new(Self { storage: Arc::new(database), _directory: directory })
+    }
 }
 
 impl Fixture {
@@ -43,23 +61,49 @@ impl Fixture {
         let directory = Arc::new(tempfile::tempdir().unwrap());
         let root = directory.path().join(name);
         std::fs::create_dir_all(&root).unwrap();
-        Self::open(root, limits, directory)
+        Self::open(root, limits, directory, TestDatabase::new())
     }
 
-    fn open(root: PathBuf, limits: TrackingLimits, directory: Arc<tempfile::TempDir>) -> Self {
-        let storage = Arc::new(BlobMemory::default());
-        let shared: Arc<dyn EditStorage> = Arc::<BlobMemory>::clone(&storage);
-        Self { tracker: RootTracker::new(root, limits, shared), storage, limits, directory }
+    /// Tracks a directory with a storage that fails on request.
+    pub(super) fn with_failing_storage() -> (Self, Arc<FailingStorage>) {
+        let mut fixture = Self::new();
+        let storage = Arc::new(FailingStorage::default());
+        fixture.storage = Arc::<FailingStorage>::clone(&storage);
+        fixture.tracker = RootTracker::new(fixture.path(""), fixture.limits, Arc::clone(&fixture.storage));
+        (fixture, storage)
+    }
+
+    /// Tracks a new directory. Cheaper than a database for each of many directories.
+    pub(super) fn with_database(database: &Arc<TestDatabase>) -> Self {
+        let directory = Arc::new(tempfile::tempdir().unwrap());
+        let root = directory.path().to_owned();
+        Self::open(root, TrackingLimits::default(), directory, Arc::clone(database))
+    }
+
+    fn open(
+        root: PathBuf,
+        limits: TrackingLimits,
+        directory: Arc<tempfile::TempDir>,
+        database: Arc<TestDatabase>,
+    ) -> Self {
+        let storage = Arc::clone(&database.storage);
+        let tracker = RootTracker::new(root, limits, Arc::clone(&storage));
+        Self { tracker, storage, limits, directory, _database: Some(database) }
     }
 
     /// A new tracker of the same directory.
     pub(super) fn reopened(&self) -> Self {
-        Self::open(self.path(""), self.limits, Arc::clone(&self.directory))
+        Self::open(self.path(""), self.limits, Arc::clone(&self.directory), TestDatabase::new())
     }
 
     /// A tracker of another directory beside this one.
     pub(super) fn sibling(&self, name: &str) -> Self {
-        Self::open(self.directory.path().join(name), self.limits, Arc::clone(&self.directory))
+        Self::open(
+            self.directory.path().join(name),
+            self.limits,
+            Arc::clone(&self.directory),
+            TestDatabase::new(),
+        )
     }
 
     pub(super) fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
@@ -129,14 +173,14 @@ pub(super) fn git(directory: &Path, arguments: &[&str]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// Stores contents in memory, and nothing else.
+/// Stores contents in memory, and nothing else. Fails on request.
 #[derive(Debug, Default)]
-pub(super) struct BlobMemory {
+pub(super) struct FailingStorage {
     blobs: Mutex<HashMap<BlobDigest, Bytes>>,
     fails: AtomicBool,
 }
 
-impl BlobMemory {
+impl FailingStorage {
     pub(super) fn fail(&self, fails: bool) {
         self.fails.store(fails, Ordering::Relaxed);
     }
@@ -144,7 +188,7 @@ impl BlobMemory {
 
 const NOT_USED: EditStorageError = EditStorageError::Closed;
 
-impl EditStorage for BlobMemory {
+impl EditStorage for FailingStorage {
     fn put_blobs(&self, blobs: Vec<StoredBlob>) -> Result<(), EditStorageError> {
         if self.fails.load(Ordering::Relaxed) {
             return Err(EditStorageError::Full);

@@ -246,12 +246,190 @@ fn missing_root_is_tolerated() {
 
 #[test]
 fn failed_storage_reports_the_change_again() {
-    let fixture = Fixture::new();
+    let (fixture, storage) = Fixture::with_failing_storage();
     fixture.write("a", "one");
     fixture.record();
     fixture.write("a", "two");
-    fixture.storage.fail(true);
+    storage.fail(true);
     assert_eq!(fixture.tracker.observe_all(), Err(EditStorageError::Full));
-    fixture.storage.fail(false);
+    storage.fail(false);
     assert_eq!(fixture.changes(), [("a".into(), file(b"one", 0o644), file(b"two", 0o644), 0)]);
+}
+
+#[test]
+fn change_before_the_first_index_is_reported_by_the_next_observation() {
+    let fixture = Fixture::new();
+    fixture.write("known", "one");
+    let paths = ["known", "new/file"].map(|path| fixture.path(path));
+    fixture.tracker.observe(&paths).unwrap();
+    fixture.write("known", "two");
+    fixture.write("new/file", "created");
+    fixture.record();
+    // The directory may be listed again, although it is known now.
+    if let Some(directory) = fixture.tracker.core.index().directories.get_mut(Path::new("new")) {
+        directory.racy = true;
+    }
+    let changes = fixture.changes();
+    let expected = [
+        ("known".into(), file(b"one", 0o644), file(b"two", 0o644), 0),
+        ("new/file".into(), FileVersion::Absent, file(b"created", 0o644), 1),
+    ];
+    assert_eq!(changes, expected);
+    fixture.write("new/file", "CREATED");
+    assert_eq!(fixture.changes(), [("new/file".into(), file(b"created", 0o644), file(b"CREATED", 0o644), 0)]);
+    fs::remove_dir_all(fixture.path("new")).unwrap();
+    assert_eq!(fixture.changes(), [("new/file".into(), file(b"CREATED", 0o644), FileVersion::Absent, 0)]);
+}
+
+#[test]
+fn direct_look_reads_a_file_beyond_the_limits() {
+    let limits = TrackingLimits { max_files: 1, ..TrackingLimits::default() };
+    let fixture = Fixture::with_limits(limits);
+    fixture.write("a", "one");
+    fixture.write("b", "two");
+    fixture.record();
+    let path = fixture.path("b");
+    let unknown = FileVersion::Unknown(UnknownContent::TooManyFiles);
+    assert_eq!(fixture.tracker.version(&path), Some(unknown));
+    let observed = fixture.tracker.observe(std::slice::from_ref(&path)).unwrap();
+    assert_eq!(observed, Observed { versions: vec![(path, file(b"two", 0o644))], transitions: vec![] });
+}
+
+#[test]
+fn one_observation_stores_at_most_the_size_of_a_root() {
+    let limits = TrackingLimits { max_files: 100, max_file_size: 8, max_root_size: 10 };
+    let fixture = Fixture::with_limits(limits);
+    fixture.record();
+    for name in ["a", "b", "c", "d"] {
+        fixture.write(name, "1234567");
+    }
+    let changes = fixture.changes();
+    let stored: Vec<bool> = changes.iter().map(|(_, _, after, _)| after.stored_blob().is_some()).collect();
+    assert_eq!(stored, [true, false, false, false]);
+    assert_eq!(changes[2].2, FileVersion::Unknown(UnknownContent::FileTooLarge));
+}
+
+#[test]
+fn deleted_directory_with_many_files_is_reported_completely() {
+    let fixture = Fixture::new();
+    for number in 0..600 {
+        fixture.write(format!("d/{}/f{number}", number % 3), number.to_string());
+    }
+    fixture.record();
+    fs::remove_dir_all(fixture.path("d")).unwrap();
+    let changes = fixture.changes();
+    assert_eq!(changes.len(), 600);
+    assert!(changes.iter().all(|(_, before, after, _)| {
+        content(&*fixture.storage, before).is_some() && *after == FileVersion::Absent
+    }));
+}
+
+#[test]
+fn renamed_directory_is_reported_as_deleted_and_created_files() {
+    let fixture = Fixture::new();
+    fixture.write("old/sub/file", "x");
+    fixture.record();
+    fs::rename(fixture.path("old"), fixture.path("new")).unwrap();
+    assert_eq!(
+        fixture.changes(),
+        [
+            ("new/sub/file".into(), FileVersion::Absent, file(b"x", 0o644), 2),
+            ("old/sub/file".into(), file(b"x", 0o644), FileVersion::Absent, 0),
+        ]
+    );
+}
+
+#[test]
+fn unreadable_file_is_unknown() {
+    let fixture = Fixture::new();
+    fixture.write("secret", "x");
+    fs::set_permissions(fixture.path("secret"), fs::Permissions::from_mode(0o000)).unwrap();
+    fixture.record();
+    let version = fixture.tracker.version(&fixture.path("secret")).unwrap();
+    // The superuser can read every file.
+    let expected = match fs::read(fixture.path("secret")) {
+        Ok(_) => file(b"x", 0),
+        Err(_) => FileVersion::Unknown(UnknownContent::Unreadable),
+    };
+    assert_eq!(version, expected);
+}
+
+#[test]
+fn file_that_changes_while_it_is_read_is_not_trusted() {
+    use std::io::Write as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let fixture = Fixture::new();
+    let path = fixture.path("log");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Each state of the file is a repeated byte.
+            let mut fill = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let mut file = fs::File::create(&path).unwrap();
+                for _ in 0..16 {
+                    file.write_all(&[fill; 4096]).unwrap();
+                }
+                fill = fill.wrapping_add(1);
+            }
+        });
+        for _ in 0..50 {
+            let observed = fixture.tracker.observe(std::slice::from_ref(&path)).unwrap();
+            for (_, version) in observed.versions {
+                if let Some(content) = content(&*fixture.storage, &version) {
+                    assert!(content.windows(2).all(|pair| pair[0] == pair[1]));
+                    assert!(matches!(version, FileVersion::File { size, .. }
+                        if size == u64::try_from(content.len()).unwrap()));
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn thread_ends_when_the_tracker_is_dropped() {
+    let fixture = Fixture::new();
+    fixture.write("a", "x");
+    fixture.record();
+    let core = Arc::downgrade(&fixture.tracker.core);
+    drop(fixture);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while core.strong_count() > 0 && tokio::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    assert_eq!(core.strong_count(), 0);
+}
+
+#[test]
+fn single_version_is_read_without_following_links() {
+    let fixture = Fixture::new();
+    fixture.write("file", "x");
+    fixture.write("large", "123456789");
+    symlink("file", fixture.path("link")).unwrap();
+    symlink(".", fixture.path("here")).unwrap();
+    let root = RootHandle::open(&fixture.tracker.core.root).unwrap();
+    let limits = TrackingLimits { max_file_size: 8, ..TrackingLimits::default() };
+    let read = |path: &str| read_version(&root, &fixture.path(path), &limits);
+    let (version, blob) = read("file");
+    assert_eq!((version, blob.unwrap().digest), (file(b"x", 0o644), BlobDigest::of(b"x")));
+    assert_eq!(read("link").0, FileVersion::Link { target: "file".into() });
+    assert_eq!(read("here/file").0, FileVersion::Absent);
+    assert_eq!(read("missing").0, FileVersion::Absent);
+    let (version, blob) = read("large");
+    assert!(matches!(version, FileVersion::File { stored: false, size: 9, .. }) && blob.is_none());
+}
+
+#[test]
+fn directory_that_existed_before_the_file_is_not_a_new_parent() {
+    let fixture = Fixture::new();
+    let path = fixture.path("one/two/file");
+    fixture.record();
+    fixture.tracker.observe(std::slice::from_ref(&path)).unwrap();
+    fs::create_dir_all(fixture.path("one")).unwrap();
+    assert_eq!(fixture.changes(), []);
+    fixture.write("one/two/file", "x");
+    let transitions = fixture.tracker.observe(&[path]).unwrap().transitions;
+    assert_eq!(transitions.iter().map(|found| found.new_parents).collect::<Vec<_>>(), [1]);
 }

@@ -238,6 +238,41 @@ async fn tool_edit_during_another_sessions_command_belongs_to_the_tool() {
 }
 
 #[tokio::test]
+async fn tool_and_command_that_change_the_same_file_are_flagged_on_both() {
+    let desk = Desk::new();
+    desk.write("a.txt", "x\n");
+    let one = desk.chat("s:/1", "c:/1").await;
+    let other = desk.chat("s:/2", "c:/2").await;
+    one.announce("t1", "b1", EditReach::AnyFile).await;
+    other.announce("t1", "e1", EditReach::Files(vec![desk.path("a.txt")])).await;
+    desk.write("a.txt", "x\ny\n");
+    // Another command's observation sees the first of two changes.
+    one.shell("t1", "b2", || {}).await;
+    desk.write("a.txt", "x\ny\nz\n");
+    other.ended("e1").await;
+    one.ended("b1").await;
+    assert_eq!(desk.listed("s:/1", ALL).await, ["changed a.txt +2 -0 shell overlaps"]);
+    assert_eq!(desk.listed("s:/2", ALL).await, ["changed a.txt +2 -0 tool overlaps"]);
+}
+
+#[tokio::test]
+async fn two_tools_that_change_the_same_file_are_flagged_on_both() {
+    let desk = Desk::new();
+    desk.write("a.txt", "x\n");
+    let one = desk.chat("s:/1", "c:/1").await;
+    let other = desk.chat("s:/2", "c:/2").await;
+    let reach = EditReach::Files(vec![desk.path("a.txt")]);
+    one.announce("t1", "e1", reach.clone()).await;
+    other.announce("t1", "e2", reach).await;
+    desk.write("a.txt", "x\ny\n");
+    one.ended("e1").await;
+    desk.write("a.txt", "x\ny\nz\n");
+    other.ended("e2").await;
+    assert_eq!(desk.listed("s:/1", ALL).await, ["changed a.txt +1 -0 tool+external overlaps"]);
+    assert_eq!(desk.listed("s:/2", ALL).await, ["changed a.txt +1 -0 tool overlaps"]);
+}
+
+#[tokio::test]
 async fn sessions_in_nested_directories_do_not_take_each_others_edits() {
     let desk = Desk::new();
     desk.write("sub/a.txt", "x\n");

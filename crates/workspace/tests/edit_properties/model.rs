@@ -1,0 +1,157 @@
+//! What undo is specified to do, on abstract files.
+//!
+//! A text consists of blocks that are far apart, so that changes of different blocks never
+//! touch each other. Binary contents, links and the absence of a file are indivisible.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An abstract file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Absent,
+    Link(String),
+    File(Content, u32),
+}
+
+/// An abstract content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Text(Vec<String>),
+    Binary(u64),
+}
+
+/// The files of a directory. Absent files are left out.
+pub(crate) type Tree = BTreeMap<String, Value>;
+
+pub(crate) fn get(tree: &Tree, path: &str) -> Value {
+    tree.get(path).cloned().unwrap_or(Value::Absent)
+}
+
+pub(crate) fn set(tree: &mut Tree, path: &str, value: Value) {
+    if value == Value::Absent {
+        tree.remove(path);
+    } else {
+        tree.insert(path.to_owned(), value);
+    }
+}
+
+fn one<T: Clone + PartialEq>(base: &T, ours: &T, theirs: &T) -> Option<T> {
+    if base == theirs || ours == theirs {
+        Some(ours.clone())
+    } else if base == ours {
+        Some(theirs.clone())
+    } else {
+        None
+    }
+}
+
+/// Applies the change `base` → `theirs` to `ours`; `None` if both changed the same part.
+pub(crate) fn merge(base: &Value, ours: &Value, theirs: &Value) -> Option<Value> {
+    if let Some(value) = one(base, ours, theirs) {
+        return Some(value);
+    }
+    let (Value::File(base, base_mode), Value::File(ours, our_mode), Value::File(theirs, their_mode)) =
+        (base, ours, theirs)
+    else {
+        return None;
+    };
+    let mode = one(base_mode, our_mode, their_mode)?;
+    let content = match (base, ours, theirs) {
+        (Content::Text(base), Content::Text(ours), Content::Text(theirs)) => {
+            let blocks = base.iter().zip(ours).zip(theirs);
+            Content::Text(
+                blocks.map(|((base, ours), theirs)| one(base, ours, theirs)).collect::<Option<_>>()?,
+            )
+        }
+        (base, ours, theirs) => one(base, ours, theirs)?,
+    };
+    Some(Value::File(content, mode))
+}
+
+/// The net change of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Net {
+    pub(crate) before: Value,
+    pub(crate) after: Value,
+    pub(crate) mixed: bool,
+}
+
+/// The records of a turn: path, before, after.
+pub(crate) type TurnRecords = Vec<(String, Value, Value)>;
+
+/// The files that a turn changed.
+pub(crate) fn fold(records: &TurnRecords) -> BTreeMap<String, Net> {
+    let mut nets: BTreeMap<String, Net> = BTreeMap::new();
+    for (path, before, after) in records {
+        let Some(net) = nets.get_mut(path) else {
+            let net = Net { before: before.clone(), after: after.clone(), mixed: false };
+            nets.insert(path.clone(), net);
+            continue;
+        };
+        match merge(before, &net.after, after) {
+            Some(merged) => net.after = merged,
+            None => {
+                net.after = after.clone();
+                net.mixed = true;
+            }
+        }
+    }
+    nets.retain(|_, net| net.before != net.after);
+    nets
+}
+
+/// What an undo of a turn does.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// The files after the undo.
+    pub(crate) tree: Tree,
+    /// The files that it leaves alone because of conflicts.
+    pub(crate) refused: BTreeSet<String>,
+    /// The old and new paths of renames.
+    pub(crate) renames: Vec<(String, String)>,
+}
+
+/// Takes a turn back.
+pub(crate) fn undo(records: &TurnRecords, current: &Tree) -> Outcome {
+    let nets = fold(records);
+    let mut outcome = Outcome { tree: current.clone(), ..Outcome::default() };
+    let mut moved = BTreeSet::new();
+    for (from, gone) in &nets {
+        let (Value::File(content, _), Value::Absent) = (&gone.before, &gone.after) else { continue };
+        let is_target = |net: &Net| {
+            net.before == Value::Absent && matches!(&net.after, Value::File(found, _) if found == content)
+        };
+        if let Some((to, net)) = nets.iter().find(|(_, net)| is_target(net)) {
+            moved.extend([from.clone(), to.clone()]);
+            outcome.renames.push((from.clone(), to.clone()));
+            if !(gone.mixed || net.mixed) && undo_rename(&mut outcome.tree, current, (from, gone), (to, net))
+            {
+                continue;
+            }
+            outcome.refused.insert(to.clone());
+        }
+    }
+    for (path, net) in nets.iter().filter(|(path, _)| !moved.contains(*path)) {
+        let merged = merge(&net.after, &get(current, path), &net.before);
+        match merged.filter(|_| !net.mixed) {
+            Some(value) => set(&mut outcome.tree, path, value),
+            None => drop(outcome.refused.insert(path.clone())),
+        }
+    }
+    outcome
+}
+
+/// Takes a rename back; `false` if it has conflicts.
+fn undo_rename(tree: &mut Tree, current: &Tree, from: (&str, &Net), to: (&str, &Net)) -> bool {
+    let (old, new) = (get(current, from.0), get(current, to.0));
+    if new == Value::Absent && old == from.1.before {
+        return true;
+    }
+    let Some(content) = merge(&to.1.after, &new, &from.1.before) else { return false };
+    if old != Value::Absent && old != content {
+        return false;
+    }
+    set(tree, from.0, content);
+    set(tree, to.0, Value::Absent);
+    true
+}
