@@ -1,6 +1,6 @@
 //! Host benchmark: the cost of a commit and of a permission decision, the delay of many
-//! clients, the time to open a long chat, the resources of an idle host, and the time the
-//! host adds to a turn and to a tool call that needs permission.
+//! clients, the time to open a long chat, the resources of an idle host, the time the
+//! host adds to a turn and to a tool call that needs permission, and the cost of recording edits.
 //!
 //! It starts its hosts on 127.0.0.1 and stops them. `scripts/bench` and `scripts/soak`
 //! build and run this program. It also serves as the host under load, in a separate
@@ -11,6 +11,7 @@ mod call_times;
 mod child;
 mod commit;
 mod crowd;
+mod edits;
 mod fill;
 mod idle;
 mod open;
@@ -55,6 +56,8 @@ enum LoadCommand {
     Turn(RuntimeOptions),
     /// Measure tool calls that a permission rule of the host allows, and those of a bare runtime
     Permissions(RuntimeOptions),
+    /// Measure what recording edits adds to a turn, and the search for changed files
+    Edits(BenchOptions),
     /// Let one client stop reading while others continue, then reconnect it
     Slow(SlowOptions),
     /// Let clients ask for much and never read; checks the host's memory
@@ -136,6 +139,7 @@ fn run(options: HostLoadOptions) -> Result<ExitCode> {
         }
         LoadCommand::Turn(options) => on_one_thread(options.deadline(), turn(&options)),
         LoadCommand::Permissions(options) => on_one_thread(options.deadline(), permissions(&options)),
+        LoadCommand::Edits(options) => on_one_thread(Duration::from_secs(options.deadline), edits(&options)),
         LoadCommand::Slow(options) => {
             let deadline = Duration::from_secs(options.seconds + 120);
             runtime(tokio::runtime::Builder::new_current_thread())?
@@ -211,6 +215,12 @@ async fn permissions(options: &RuntimeOptions) -> Result<ExitCode> {
         permissions::measure(&bench.innkeeper, claude, bench.quick, &mut report).await?;
     }
     print(&report, bench)
+}
+
+async fn edits(options: &BenchOptions) -> Result<ExitCode> {
+    let mut report = LoadReport::default();
+    edits::measure(options.quick, &mut report).await?;
+    print(&report, options)
 }
 
 /// Prints the report and checks its limits.
