@@ -20,9 +20,7 @@ mod roots;
 mod search;
 mod shared_watcher;
 mod stop_flag;
-#[allow(dead_code, unused_imports, reason = "the edit log is the caller")]
 mod text;
-#[allow(dead_code, unused_imports, reason = "the edit log uses it")]
 mod tracking;
 mod transfer;
 mod tree;

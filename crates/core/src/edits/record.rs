@@ -158,8 +158,8 @@ impl UnknownContent {
         match self {
             Self::NotReady => "its content was not recorded before the command ran",
             Self::TooManyFiles => "the directory has more files than edits.max_files",
-            Self::FileTooLarge => "the file is larger than edits.max_file_size",
-            Self::RootTooLarge => "the directory is larger than edits.max_root_size",
+            Self::FileTooLarge => "the file is larger than edits.max_file_size_kib",
+            Self::RootTooLarge => "the directory is larger than edits.max_root_size_mib",
             Self::Unreadable => "the file could not be read",
             Self::Evicted => "its content was removed to free space",
         }

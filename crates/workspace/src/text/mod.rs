@@ -12,8 +12,8 @@ mod search;
 mod sparse;
 mod words;
 
-pub(crate) use diff::{LineCounts, LineHunk, hunks, line_counts, revert_lines};
-pub(crate) use document::{DiffDocument, DocumentHunk, DocumentLine, DocumentLineKind, diff_document};
+pub(crate) use diff::{LineCounts, line_counts, revert_lines};
+pub(crate) use document::diff_document;
 pub(crate) use lines::is_text;
 pub(crate) use merge::{Merged, merge3};
 

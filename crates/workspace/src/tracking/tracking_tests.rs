@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use super::testing::{BlobMemory, Fixture, content};
+use super::testing::{Fixture, content};
 use super::*;
 
 fn file(content: &[u8], mode: u32) -> FileVersion {
@@ -149,7 +149,7 @@ fn ignored_files_are_seen_only_by_direct_looks() {
 #[test]
 fn excluded_directory_is_never_looked_into() {
     let fixture = Fixture::new();
-    let storage: Arc<dyn EditStorage> = Arc::<BlobMemory>::clone(&fixture.storage);
+    let storage = Arc::clone(&fixture.storage);
     let excluded = [fixture.path("sub/data"), fixture.path(""), "/elsewhere".into()];
     let limits = TrackingLimits::default();
     let tracker = RootTracker::excluding(fixture.path(""), limits, storage, &excluded);
