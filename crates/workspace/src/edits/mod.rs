@@ -12,7 +12,6 @@ mod folding;
 mod housekeeping;
 mod log;
 mod operate;
-#[allow(dead_code, unused_imports, reason = "some parts are only for tests")]
 mod operations;
 mod paths;
 mod preview;

@@ -5,13 +5,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::edits::{
     BlobUri, ChangeOperation, ChangeScope, ChangeSelection, EditConflict, EditError, EditRecord, EditSource,
-    EditStorageError, FileVersion, OperationKind, OperationRecord, OperationReport, OperationTarget,
-    StoredBlob,
+    EditStorageError, FileVersion, OperationKind, OperationRecord, OperationReport, OperationStep,
+    OperationTarget, StoredBlob,
 };
 use uuid::Uuid;
 
@@ -344,31 +343,36 @@ impl OperationRequest<'_> {
         let session = self.scope().session.clone();
         let frame =
             RecordFrame { session: session.clone(), operation: id, source, recorded_at: self.log.now() };
-        report.changed = plan.files.iter().map(|file| uri_of(&file.path)).collect();
-        let label = self.label(&plan.files);
         let step = |file: ChainedFile| {
             let missing = operations::missing_parents(&self.roots, &file.path);
             file.into_step(&frame, missing)
         };
-        let operation = OperationRecord {
+        let mut operation = OperationRecord {
             id,
             session: session.clone(),
             chat: self.scope().chat.clone(),
-            label,
+            label: String::new(),
             can_redo: consumed.is_none(),
             roots: self.roots.clone(),
             steps: plan.files.into_iter().map(step).collect(),
         };
-        let storage = Arc::clone(&self.log.storage);
+        let storage = self.log.storage.as_ref();
+        for (path, refused) in operations::refuse_blocked(storage, &mut operation) {
+            report.refused.push(self.conflict(&path, refused)?);
+        }
+        if operation.steps.is_empty() {
+            return Ok(report);
+        }
+        operation.label = self.label(&operation.steps);
+        report.changed = operation.steps.iter().map(|step| uri_of(&step.path)).collect();
         let entry = self.log.sessions.entry(&session);
-        entry.changing(|| {
-            operations::apply(storage.as_ref(), operation, plan.blobs, consumed, &FaultPoints::none())
-        })?;
+        entry
+            .changing(|| operations::apply(storage, operation, plan.blobs, consumed, &FaultPoints::none()))?;
         report.operation = Some(id);
         Ok(report)
     }
 
-    fn label(&self, files: &[ChainedFile]) -> String {
+    fn label(&self, files: &[OperationStep]) -> String {
         let verb = match self.operation.kind {
             OperationKind::Undo | OperationKind::Keep => "Undo",
             OperationKind::Restore => "Restore",

@@ -201,8 +201,9 @@ impl RecorderState {
         let roots = self.roots(log);
         for root in &roots {
             root.tracker.start_baseline();
-            if !already {
-                root.wait_ready(log.config.baseline_wait);
+            if !already && !root.wait_ready(log.config.baseline_wait) {
+                let status = root.tracker.status();
+                tracing::info!(root = %root.path.display(), ?status, "a command runs before all contents are recorded");
             }
         }
         let window = CallWindow {

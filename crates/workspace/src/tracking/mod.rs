@@ -183,6 +183,7 @@ impl RootTracker {
 
     /// The last seen version of a file; `None` if it was not seen. Stores a content that so far
     /// is only in git.
+    #[cfg(test)]
     pub(crate) fn version(&self, path: &Path) -> Option<FileVersion> {
         self.core.version(path)
     }

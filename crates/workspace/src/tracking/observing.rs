@@ -134,6 +134,7 @@ impl TrackerCore {
         Ok(Observed { versions, transitions: examined.transitions })
     }
 
+    #[cfg(test)]
     pub(super) fn version(&self, path: &Path) -> Option<FileVersion> {
         let path = self.relative(path)?;
         let mut index = self.index();

@@ -322,3 +322,21 @@ async fn removed_session_leaves_no_contents() {
     }
     panic!("the content is still stored");
 }
+
+#[tokio::test]
+async fn undo_follows_no_link_and_changes_the_other_files() {
+    let desk = Desk::new();
+    desk.write("dir/a.txt", "1\n");
+    desk.write("b.txt", "1\n");
+    let chat = desk.chat("s:/1", "c:/1").await;
+    chat.edit(&desk, "t1", "dir/a.txt", "2\n").await;
+    chat.edit(&desk, "t1", "b.txt", "2\n").await;
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::rename(desk.path("dir"), outside.path().join("dir")).unwrap();
+    std::os::unix::fs::symlink(outside.path().join("dir"), desk.path("dir")).unwrap();
+    let report = desk.operate(OperationKind::Undo, turns(&["t1"]), EVERYTHING, true).await;
+    assert_eq!(report.changed, [desk.uri("b.txt")]);
+    assert_eq!(report.refused.len(), 1, "{report:?}");
+    assert_eq!(std::fs::read_to_string(outside.path().join("dir/a.txt")).unwrap(), "2\n");
+    assert_eq!(desk.read("b.txt"), "1\n");
+}

@@ -25,8 +25,5 @@ pub(crate) use chain::{
     ChainedFile, PlannedChain, RecordDraft, RecordFrame, TurnChange, TurnEdit, redo_operation, undo_turns,
 };
 pub(crate) use faults::FaultPoints;
-pub(crate) use plan::{
-    NetEdit, PlannedFile, PlannedRename, RefusedFile, TakenBack, VersionedFile, undo_file, undo_lines,
-    undo_rename,
-};
-pub(crate) use repair::{RepairReport, repair};
+pub(crate) use plan::{NetEdit, PlannedFile, RefusedFile, TakenBack, VersionedFile, undo_lines};
+pub(crate) use repair::repair;

@@ -6,7 +6,7 @@
 //! redo is never changed.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use innkeeper_core::edits::{BlobDigest, FileVersion, StoredBlob, UnknownContent};
@@ -37,7 +37,8 @@ impl VersionedFile {
     }
 
     /// A symbolic link.
-    pub(crate) fn link(target: impl Into<PathBuf>) -> Self {
+    #[cfg(test)]
+    pub(crate) fn link(target: impl Into<std::path::PathBuf>) -> Self {
         Self { version: FileVersion::Link { target: target.into() }, content: None }
     }
 
