@@ -29,6 +29,7 @@ struct Script {
     lists: HashMap<ChannelUri, ChangeList>,
     of_turns: HashMap<Vec<String>, ChangeList>,
     counts: HashMap<ChannelUri, SessionChangeCounts>,
+    times_counted: usize,
     blobs: HashMap<BlobDigest, Bytes>,
     failure: Option<EditError>,
     scopes: Vec<ChangeScope>,
@@ -98,6 +99,11 @@ impl ScriptedEditLog {
         let digest = BlobDigest::of(content);
         self.script().blobs.insert(digest, Bytes::copy_from_slice(content));
         digest
+    }
+
+    /// How often counts were read so far.
+    pub fn times_counted(&self) -> usize {
+        self.script().times_counted
     }
 
     /// The scopes that were read so far.
@@ -179,7 +185,9 @@ impl EditLog for ScriptedEditLog {
     }
 
     fn counts(&self, session: ChannelUri) -> BoxFuture<Result<SessionChangeCounts, EditError>> {
-        ready(Ok(self.script().counts.get(&session).cloned().unwrap_or_default()))
+        let mut script = self.script();
+        script.times_counted += 1;
+        ready(Ok(script.counts.get(&session).cloned().unwrap_or_default()))
     }
 
     fn operate(&self, operation: ChangeOperation) -> BoxFuture<Result<OperationReport, EditError>> {

@@ -177,6 +177,7 @@ fn client_actions_match_protocol_list() {
             "workingDirectoryRemoved",
         ],
     ));
+    allowed.extend(kinds("changeset", &["filesReviewChanged"]));
     assert_eq!(kinds_where(|meaning| meaning.client.is_some()), allowed);
 }
 

@@ -130,6 +130,8 @@ pub struct Host {
     permission_rules: Arc<PermissionRules>,
     edits: EditConfig,
     changesets: Arc<Changesets>,
+    /// Whether the last host stopped before it stored everything.
+    recovering: bool,
     /// The directories of sessions that are not in memory.
     stored_directories: composing::StoredDirectories,
     /// Whether a session could not be stored during shutdown.
@@ -255,6 +257,7 @@ impl Host {
             permission_rules,
             edits: config.edits,
             changesets,
+            recovering: !clean,
             store,
             storage: config.storage,
             providers: config.providers,

@@ -35,37 +35,42 @@ pub(super) async fn run(changesets: Arc<Changesets>, changeset: Arc<OpenChangese
         }
         let polled = changeset.address.view == ChangesetView::Uncommitted;
         let poll = polled.then(|| Instant::now() + POLL.max(began.elapsed() * POLL_SHARE));
-        if until_wanted(&changesets, &changeset, poll).await == Next::End {
+        if until_wanted(&changesets, &changeset, poll).await == ChannelFate::End {
             return;
         }
     }
 }
 
+/// What the task does next.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum ChannelFate {
     Compute,
     End,
 }
 
 /// Waits until the changeset has to be computed again or is not needed.
-async fn until_wanted(changesets: &Changesets, changeset: &OpenChangeset, poll: Option<Instant>) -> Next {
+async fn until_wanted(
+    changesets: &Changesets,
+    changeset: &OpenChangeset,
+    poll: Option<Instant>,
+) -> ChannelFate {
     // Without a time to poll at, this future is not used.
     let poll_at = poll.unwrap_or_else(Instant::now);
     loop {
         tokio::select! {
-            () = changesets.ending.cancelled() => return Next::End,
-            () = changeset.closed.cancelled() => return Next::End,
+            () = changesets.ending.cancelled() => return ChannelFate::End,
+            () = changeset.closed.cancelled() => return ChannelFate::End,
             () = changeset.request.notified() => {
                 tokio::time::sleep(DEBOUNCE).await;
-                return Next::Compute;
+                return ChannelFate::Compute;
             }
             () = tokio::time::sleep_until(poll_at), if poll.is_some() => {
                 changeset.requested.fetch_add(1, Ordering::SeqCst);
-                return Next::Compute;
+                return ChannelFate::Compute;
             }
             () = tokio::time::sleep(LOOK) => {
                 if changesets.release(changeset) {
-                    return Next::End;
+                    return ChannelFate::End;
                 }
             }
         }

@@ -200,8 +200,8 @@ impl Host {
         }
         // During shutdown the session is not launched.
         let launched = self.launch(prepared).is_ok();
-        if stale {
-            // The host may have been killed before it stored the last counts.
+        if self.recovering {
+            // The last counts may not be stored.
             self.changesets.request_counts(uri);
         }
         for client in &active_clients {

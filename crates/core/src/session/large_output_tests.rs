@@ -338,6 +338,49 @@ fn large_result_shows_start_and_end_and_refers_to_all_of_it() {
 }
 
 #[test]
+fn file_edits_stay_in_a_large_result() {
+    let mut chat = LimitedChat::new();
+    let edit = |name: usize| {
+        let uri = format!("file:///w/{name}");
+        json!({"type": "fileEdit", "after": {"uri": uri, "content": {"uri": "innkeeper-blob:/x/a"}}, "diff": {"added": 1, "removed": 0}})
+    };
+    let is_edit = |content: &&Value| content["type"] == "fileEdit";
+    let kept = |call: &Value| call["content"].as_array().unwrap().iter().filter(is_edit).count();
+    for turn_size in [0, 9 << 20, 17 << 20] {
+        chat.limiter.begin_turn(turn_size);
+        let id = format!("c{turn_size}");
+        chat.call(&id, "ls");
+        let text = json!({"type": "text", "text": lines(500_000)});
+        let call = chat.complete(&id, json!({"content": [text, edit(1), edit(2)]}));
+        assert_eq!(kept(&call), 2, "{turn_size}");
+        assert_eq!(call["content"][0]["type"], "text");
+    }
+    let many: Vec<Value> = (0..10_000).map(edit).collect();
+    chat.limiter.begin_turn(0);
+    chat.call("many", "ls");
+    let call = chat.complete("many", json!({"content": many}));
+    assert!(kept(&call) > 500 && serde_json::to_string(&call).unwrap().len() < 300 * 1024);
+    let stored: Vec<Value> =
+        serde_json::from_slice(&chat.resources(&call["content"], "application/json")).unwrap();
+    assert_eq!(kept(&call) + stored.len(), 10_000);
+}
+
+#[test]
+fn edits_of_a_pending_call_survive_a_large_input() {
+    let mut chat = LimitedChat::new();
+    let edits =
+        json!({"items": [{"after": {"uri": "file:///w/a", "content": {"uri": "innkeeper-blob:/x/a"}}}]});
+    chat.act(json!({"type": "chat/toolCallStart", "toolCallId": "c", "toolName": "b", "displayName": "B"}));
+    chat.act(json!({
+        "type": "chat/toolCallReady", "toolCallId": "c", "invocationMessage": "Run", "edits": edits,
+        "toolInput": lines(500_000), "confirmationTitle": "Run?",
+    }));
+    let call = chat.parts()[0]["toolCall"].clone();
+    assert_eq!((&call["edits"], &call["status"]), (&edits, &json!("pending-confirmation")));
+    assert!(call["toolInput"]["uri"].is_string());
+}
+
+#[test]
 fn result_with_countless_contents_stays_small() {
     let mut chat = LimitedChat::new();
     chat.call("c", "ls");

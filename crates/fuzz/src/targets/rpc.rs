@@ -5,6 +5,8 @@
 
 #![expect(clippy::panic, reason = "a target reports a failure by panicking")]
 
+mod edit_log;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::FuzzTarget;
+use edit_log::OneFileLog;
 
 pub(super) const TARGET: FuzzTarget = FuzzTarget { name: "rpc", run: rpc, seeds, words: WORDS };
 
@@ -154,7 +157,7 @@ async fn talk(sent: &[u8], wanted: usize) -> Expected {
         clock: Arc::new(SystemClock),
         storage: Arc::new(Nowhere),
         permissions: PermissionConfig::default(),
-        edits: EditConfig::none(),
+        edits: EditConfig { log: Arc::new(OneFileLog), default_directory: None },
     };
     let host = Host::start(config).await.unwrap_or_else(|error| panic!("{error}"));
     let config = ServerConfig {
@@ -336,6 +339,17 @@ fn seeds() -> io::Result<Vec<Vec<u8>>> {
             r#"{"id":10,"method":"moveChat","params":{"channel":"ahp-chat:/2","destination":{"kind":"newSession"}}}"#,
             r#"{"id":11,"method":"disposeChat","params":{"channel":"ahp-chat:/2"}}"#,
         ),
+        format!(
+            "{session}{}{}\n{}{}\n{}\n",
+            started("hello"),
+            r#"{"id":13,"method":"subscribe","params":{"channel":"acme:/s1/changeset/session"}}"#,
+            dispatch(
+                "acme:/s1/changeset/session",
+                r#"{"type":"changeset/filesReviewChanged","files":["file:///a"],"reviewed":true}"#
+            ),
+            r#"{"id":14,"method":"invokeChangesetOperation","params":{"channel":"acme:/s1/changeset/turn/t","operationId":"undo","target":{"kind":"range","resource":"file:///a","range":{"start":{"line":0,"character":0},"end":{"line":1,"character":0}}},"_meta":{"innkeeper.force":true}}}"#,
+            r#"{"id":15,"method":"resourceRead","params":{"uri":"innkeeper-diff:/-/0000000000000000000000000000000000000000000000000000000000000000/a"}}"#,
+        ),
         format!("{}\n", r#"{"id":6,"result":null}"#),
         format!(r#"{{"id":7,"method":"ping","params":{}{}}}"#, "[".repeat(100), "]".repeat(100)) + "\n",
     ];
@@ -368,6 +382,14 @@ const WORDS: &[&str] = &[
     "createChat",
     "disposeChat",
     "moveChat",
+    "invokeChangesetOperation",
+    "\"operationId\":\"undo\"",
+    "\"target\":{\"kind\":\"resource\",\"resource\":\"file:///a\"}",
+    "/changeset/session",
+    "/changeset/turn/t",
+    "changeset/filesReviewChanged",
+    "innkeeper-blob:/",
+    "innkeeper-diff:/-/-/a",
     "\"chat\":",
     "ahp-chat:/2",
     "\"source\":{\"kind\":\"fork\",",

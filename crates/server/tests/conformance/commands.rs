@@ -424,7 +424,6 @@ async fn unsupported_methods_return_method_not_found() {
     let absent = [
         "createTerminal",
         "disposeTerminal",
-        "invokeChangesetOperation",
         "listAutomationTriggerDefinitions",
         "runAutomation",
         "fetchAutomationRuns",

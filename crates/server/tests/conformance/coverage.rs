@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::changesets::{changeset, scripted};
 use crate::scene::{Scene, message};
 use crate::stage_host::{StageHost, StageOptions};
 use crate::wire::Wire;
@@ -18,9 +19,11 @@ use crate::wire::Wire;
 type CoverageRow = (&'static str, &'static str, &'static str);
 
 /// The sources of this suite and of the file suite.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 21] = [
     include_str!("audit.rs"),
     include_str!("branches.rs"),
+    include_str!("changeset_operations.rs"),
+    include_str!("changesets.rs"),
     include_str!("chats.rs"),
     include_str!("commands.rs"),
     include_str!("directories.rs"),
@@ -43,9 +46,9 @@ const SOURCES: [&str; 19] = [
 const FILES: &str = "official_client_reads_and_changes_files";
 const FILE_ERRORS: &str = "file_errors_map_to_protocol_error_codes";
 
-/// The commands of the root, session, chat, resource and resource watch channels, and the
+/// The commands of the root, session, chat, changeset, resource and resource watch channels, and the
 /// requests beyond the protocol.
-const COMMANDS: [CoverageRow; 29] = [
+const COMMANDS: [CoverageRow; 31] = [
     (
         "initialize",
         "initialize_returns_snapshots_and_omits_unknown_channels",
@@ -130,6 +133,17 @@ const COMMANDS: [CoverageRow; 29] = [
         "audit_records_are_returned_newest_first_in_pages",
         "audit_rejects_invalid_params_and_ignores_unknown_ones",
     ),
+    (
+        "invokeChangesetOperation",
+        "operation_runs_and_its_status_is_published",
+        "invalid_operations_are_rejected",
+    ),
+    // The channel of a changeset.
+    (
+        "subscribe",
+        "subscribed_changeset_is_computed_and_follows_the_log",
+        "subscribe_rejects_changesets_of_unknown_sessions_chats_and_turns",
+    ),
     // The watch's own channel.
     (
         "subscribe",
@@ -146,7 +160,7 @@ const ACTIVE_CLIENT: &str = "client_can_activate_and_remove_only_itself";
 const CLIENT_TOOL: &str = "client_tool_is_completed_only_by_its_client";
 
 /// The actions that clients may dispatch.
-const ACTIONS: [CoverageRow; 32] = [
+const ACTIONS: [CoverageRow; 33] = [
     (
         "root/configChanged",
         "root_configuration_accepts_any_key_and_merges_or_replaces",
@@ -239,6 +253,11 @@ const ACTIONS: [CoverageRow; 32] = [
         "directory_removed_from_a_session_is_removed_from_its_chat",
         "chat_directories_are_a_subset_of_the_session_directories",
     ),
+    (
+        "changeset/filesReviewChanged",
+        "review_is_stored_and_published_only_for_known_files",
+        "review_is_stored_and_published_only_for_known_files",
+    ),
 ];
 
 #[test]
@@ -287,7 +306,7 @@ struct ChannelActions {
     host_actions: &'static [&'static str],
 }
 
-const CHANNELS: [ChannelActions; 3] = [
+const CHANNELS: [ChannelActions; 4] = [
     ChannelActions {
         prefix: "root",
         client_actions: &["configChanged"],
@@ -374,6 +393,19 @@ const CHANNELS: [ChannelActions; 3] = [
             "canvasesChanged",
         ],
     },
+    ChannelActions {
+        prefix: "changeset",
+        client_actions: &["filesReviewChanged"],
+        host_actions: &[
+            "statusChanged",
+            "fileSet",
+            "fileRemoved",
+            "contentChanged",
+            "operationsChanged",
+            "operationStatusChanged",
+            "cleared",
+        ],
+    },
 ];
 
 #[test]
@@ -411,7 +443,8 @@ fn complete(kind: &str, chat: &str) -> Value {
         "request": {"kind": "toolConfirmation", "id": "n", "chat": chat, "turnId": "t", "toolCall": call},
         "partId": "p", "part": {"kind": "markdown", "id": "p", "content": ""}, "usage": {"inputTokens": 1},
         "turns": [], "toolName": "x", "displayName": "X", "invocationMessage": "x",
-        "work": {"kind": "unheardOf", "id": "w"}, "auth": {"reason": "required", "resource": {"resource": "https://x"}},
+        "files": [], "reviewed": true, "file": {"id": "f", "edit": {}}, "fileId": "f", "operationId": "undo",
+        "status": "ready", "work": {"kind": "unheardOf", "id": "w"}, "auth": {"reason": "required", "resource": {"resource": "https://x"}},
     });
     let mut action = client_fields;
     action.as_object_mut().unwrap().extend(host_fields.as_object().unwrap().clone());
@@ -426,12 +459,16 @@ fn complete(kind: &str, chat: &str) -> Value {
 
 #[tokio::test]
 async fn host_accepts_only_client_actions_from_clients() {
-    let mut scene = Scene::new().await;
+    let (options, _log) = scripted();
+    let mut scene = Scene::of(options).await;
+    let changeset = changeset("session");
+    scene.wire.snapshot(&changeset).await;
     let mut wrong = Vec::new();
     for ChannelActions { prefix, client_actions, host_actions } in CHANNELS {
         let channel = match prefix {
             "root" => "ahp-root://",
             "session" => scene.session.as_str(),
+            "changeset" => &changeset,
             _ => scene.chat.as_str(),
         }
         .to_owned();

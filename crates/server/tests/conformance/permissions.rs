@@ -12,7 +12,7 @@ use innkeeper_core::agent::{
 use innkeeper_core::audit::input_digest;
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::policy::{PermissionRequest, ResolvedPath, ShellAccess, ShellLine, ToolAccess};
-use innkeeper_core_fakes::{MemoryStorage, Player};
+use innkeeper_core_fakes::{MemoryStorage, Player, ScriptedEditLog};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, cancelled, started};
@@ -189,6 +189,20 @@ async fn answer_for_the_session_becomes_a_rule_and_allows_the_next_call() {
         ]
     );
     assert_eq!((&records[1]["client"], &records[1]["rule"]), (&json!("wire"), &json!("Bash(npm test:*)")));
+}
+
+#[tokio::test]
+async fn pending_call_shows_the_edits_that_it_would_make() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    let mut asked = write("k1", "/w/a.rs");
+    let edit = ScriptedEditLog::file("file:///w/a.rs", 1).edit;
+    asked.question.edits = vec![edit.clone()];
+    request(&player, asked).await;
+    scene.until("the question", has_status("k1", "pending-confirmation")).await;
+    let chat = json!(scene.alice.chat(&scene.chat).unwrap());
+    assert_eq!(call(&chat, "k1")["edits"], json!({"items": [edit]}));
+    let session = json!(scene.bob.session(&scene.session).unwrap());
+    assert_eq!(session["inputNeeded"][0]["toolCall"]["edits"], json!({"items": [edit]}));
 }
 
 #[tokio::test]

@@ -14,8 +14,10 @@ use ahp_types::state::{
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, AgentFeatures, TodoItem, TodoList, TodoStatus, TurnOutcome,
 };
+use innkeeper_core::edits::{ChangeCounts, ChangeList, SessionChangeCounts};
 use innkeeper_core::ids::{ClientId, TurnId};
-use innkeeper_core_fakes::{MemoryStorage, Player, Stage, StageTraits};
+use innkeeper_core::{ChannelUri, EditConfig};
+use innkeeper_core_fakes::{MemoryStorage, Player, ScriptedEditLog, Stage, StageTraits};
 use innkeeper_testkit::eventually;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
@@ -24,7 +26,7 @@ use crate::scene::copies_agree;
 use crate::stage_host::{StageHost, StageOptions};
 use crate::test_clients::{CLIENTS, TestClients};
 use crate::wire::Wire;
-use steps::{AgentStep, ClientAction, Step};
+use steps::{ActionChannel, AgentStep, ClientAction, Step};
 
 /// Number of random tests, and the maximum number of steps of one.
 const CASES: u32 = 20;
@@ -66,7 +68,7 @@ async fn run(steps: &[Step]) {
 }
 
 /// Options of a host on this storage.
-fn options(storage: &MemoryStorage) -> StageOptions {
+fn options(storage: &MemoryStorage, log: &ScriptedEditLog) -> StageOptions {
     let capabilities = AgentCapabilities {
         multiple_working_directories: Some(MultipleWorkingDirectoriesCapability::default()),
         ..AgentCapabilities::default()
@@ -77,7 +79,8 @@ fn options(storage: &MemoryStorage) -> StageOptions {
         ..StageTraits::default()
     };
     let stage = Stage::new(traits);
-    StageOptions { stage, storage: Arc::new(storage.clone()), ..StageOptions::default() }
+    let edits = EditConfig { log: Arc::new(log.clone()), default_directory: None };
+    StageOptions { stage, storage: Arc::new(storage.clone()), edits, ..StageOptions::default() }
 }
 
 /// The state of a random test: a host, three clients, some of which may be disconnected, and
@@ -88,12 +91,17 @@ struct RandomTest {
     clients: TestClients,
     /// The storage of the host.
     storage: MemoryStorage,
+    /// The edit log of the host. It survives crashes.
+    log: ScriptedEditLog,
+    /// The number of changed files and of added lines in each.
+    edited: (usize, i64),
     /// The marker that the agent sent after everything was handled, if there is an agent.
     mark: Option<Value>,
     /// Fetches the snapshots that the clients are compared with.
     judge: Wire,
     session: String,
     chat: String,
+    changeset: String,
     player: Option<Player>,
     /// Number of agents taken from the stage.
     taken: usize,
@@ -108,25 +116,32 @@ struct RandomTest {
 impl RandomTest {
     async fn new() -> Self {
         let storage = MemoryStorage::new();
-        let host = StageHost::start(options(&storage)).await.unwrap();
+        let log = ScriptedEditLog::default();
+        let host = StageHost::start(options(&storage, &log)).await.unwrap();
         let session = "scripted:/random".to_owned();
         let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
         judge.ask("createSession", json!({"channel": session, "workingDirectories": ["file:///w"]})).await;
         let chat = judge.snapshot(&session).await["defaultChat"].as_str().unwrap().to_owned();
         judge.snapshot(&chat).await;
+        let changeset = format!("{session}/changeset/session");
+        judge.snapshot(&changeset).await;
         let mut clients = TestClients::connect(&host).await;
         for client in clients.all_connected() {
             client.open_session(&session).await.unwrap();
+            client.subscribe(&changeset).await.unwrap();
         }
         let (turn, player) = (String::new(), None);
         Self {
             host: Some(host),
             clients,
             storage,
+            log,
+            edited: (0, 0),
             mark: None,
             judge,
             session,
             chat,
+            changeset,
             player,
             taken: 0,
             turn,
@@ -139,13 +154,18 @@ impl RandomTest {
         match step {
             Step::Client { client, action } => {
                 self.counter += 1;
-                let (on_chat, action) = action.to_action(*client, self.counter, &self.turn, &self.calls);
-                let channel = if on_chat { &self.chat } else { &self.session };
+                let (channel, action) = action.to_action(*client, self.counter, &self.turn, &self.calls);
+                let channel = match channel {
+                    ActionChannel::Session => &self.session,
+                    ActionChannel::Chat => &self.chat,
+                    ActionChannel::Changeset => &self.changeset,
+                };
                 if let Some(client) = self.clients.connected(*client) {
                     client.dispatch(channel, action).await.unwrap();
                 }
             }
             Step::Agent(step) => self.act(step).await,
+            Step::Edit { files, added } => self.edit(*files, *added),
             Step::Disconnect { client } => self.clients.disconnect(*client).await,
             Step::Reconnect { client } => self.clients.reconnect(*client, self.host.as_ref().unwrap()).await,
             Step::Settle => self.settle().await,
@@ -176,7 +196,7 @@ impl RandomTest {
     async fn move_to(&mut self, host: StageHost) {
         let host = self.host.insert(host);
         self.judge = Wire::open(host, "judge", &["1.0.0"]).await;
-        for channel in [&self.session, &self.chat] {
+        for channel in [&self.session, &self.chat, &self.changeset] {
             self.judge.snapshot(channel).await;
         }
         self.clients.mark_all_disconnected();
@@ -239,6 +259,40 @@ impl RandomTest {
         self.player = Some(player);
     }
 
+    /// Changes the edit log.
+    fn edit(&mut self, files: usize, added: i64) {
+        self.edited = (files, added);
+        let changed = (0..files).map(|number| ScriptedEditLog::file(&steps::file_uri(number), added));
+        let list = ChangeList { files: changed.collect(), ..ChangeList::default() };
+        let lines = u64::try_from(added).unwrap() * files as u64;
+        let counts = ChangeCounts { files: files as u64, added: lines, removed: 0 };
+        let chats = vec![(ChannelUri::new(&self.chat), counts)];
+        self.log.show(&self.session, list);
+        self.log.count(&self.session, SessionChangeCounts { session: counts, chats });
+    }
+
+    /// Waits until the changeset and the counts show the edit log.
+    async fn settle_edits(&mut self) {
+        let (files, added) = self.edited;
+        let wanted = (files, json!(i64::try_from(files).unwrap() * added));
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
+        loop {
+            let shown = self.judge.snapshot(&self.changeset).await;
+            let each = |file: &Value| file["edit"]["diff"]["added"] == json!(added);
+            let shown_files = shown["files"].as_array().unwrap();
+            let session = self.judge.snapshot(&self.session).await;
+            let counts = &session["chats"][0]["changes"];
+            let is_counted = (counts["files"] == json!(files) && counts["additions"] == wanted.1)
+                || (files == 0 && counts.is_null());
+            let is_shown = shown["status"] == "ready" && shown_files.len() == wanted.0;
+            if is_counted && is_shown && shown_files.iter().all(each) {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "not shown: {wanted:?} {shown} {counts}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Reads the commands of the agent.
     fn read_commands(&mut self) {
         while let Some(command) = self.player.as_mut().and_then(Player::waiting_command) {
@@ -290,6 +344,9 @@ impl RandomTest {
     /// Checks that all connected clients have the state that a new client receives.
     async fn check(&mut self) {
         self.settle().await;
+        self.settle_edits().await;
+        self.check_changeset().await;
+        self.settle().await;
         let channels = ["ahp-root://", &self.session, &self.chat];
         let mut fresh = Vec::new();
         for channel in channels {
@@ -309,6 +366,24 @@ impl RandomTest {
         let session: SessionState = serde_json::from_value(fresh[1].clone()).unwrap();
         copies_agree(std::slice::from_ref(&chat), &session, rows.first());
         self.check_invariants(&chat, &session);
+    }
+
+    /// Checks that all connected clients have the same changeset. It may still be computed once
+    /// more after a review.
+    async fn check_changeset(&mut self) {
+        let channel = self.changeset.clone();
+        for client in self.clients.all_connected() {
+            let deadline = tokio::time::Instant::now() + TIMEOUT;
+            loop {
+                let fresh = self.judge.snapshot(&channel).await;
+                client.settle().await.unwrap();
+                let mirrored = json!(client.state(&channel));
+                if mirrored == fresh {
+                    break;
+                }
+                assert!(tokio::time::Instant::now() < deadline, "{mirrored} differs from {fresh}");
+            }
+        }
     }
 
     /// Checks invariants of every reachable state.

@@ -26,6 +26,9 @@ const LARGE_PIECE: usize = 32 * 1024 * 1024;
 /// together, as JSON.
 const MAX_RESOURCES: usize = 64;
 
+/// Size of the file edits of one result that stay in it, even in a large turn: a few edits.
+const SMALLEST_EDITS: usize = 4 * 1024;
+
 impl OutputLimiter {
     /// Limits a part of a tool's input. Returns whether anything is left to publish; the
     /// complete input follows later.
@@ -130,15 +133,24 @@ struct Reduction<'a> {
 
 impl Reduction<'_> {
     fn reduce(&mut self, result: &mut ToolCallResult) {
-        let (mut texts, mut others) = (Vec::new(), Vec::new());
+        let (mut texts, mut edits, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let mut edits_room = SMALLEST_EDITS.max(self.room / 2);
         for content in result.content.take().unwrap_or_default() {
-            if let ToolResultContent::Text(text) = content {
-                texts.push(text.text);
-            } else {
-                others.push(content);
+            #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are limited by their size")]
+            match content {
+                ToolResultContent::Text(text) => texts.push(text.text),
+                // Clients need them to show what changed, and they are small.
+                ToolResultContent::FileEdit(_) if encoded_size(&content) <= edits_room => {
+                    let size = encoded_size(&content);
+                    edits_room -= size;
+                    self.room = self.room.saturating_sub(size);
+                    edits.push(content);
+                }
+                other => others.push(other),
             }
         }
         self.add_text(texts.join("\n"));
+        self.content.append(&mut edits);
         let mut left = Vec::new();
         for other in others {
             let size = encoded_size(&other);

@@ -13,6 +13,8 @@ pub(super) enum Step {
     Client { client: usize, action: ClientAction },
     /// The agent sends an event, if there is an agent.
     Agent(AgentStep),
+    /// The edit log of the session changes.
+    Edit { files: usize, added: i64 },
     /// A client disconnects.
     Disconnect { client: usize },
     /// A client reconnects.
@@ -48,7 +50,16 @@ pub(super) enum ClientAction {
     Configure { values: usize },
     TakePart { leave: bool, other: bool },
     Directory { kind: usize, directory: usize },
+    Review { file: usize, reviewed: bool },
     Nonsense { kind: usize },
+}
+
+/// The channel of a client's action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ActionChannel {
+    Session,
+    Chat,
+    Changeset,
 }
 
 /// An event that the agent sends.
@@ -75,11 +86,17 @@ pub(super) fn message_id(number: usize) -> String {
     format!("m{number}")
 }
 
+/// The address of an edited file.
+pub(super) fn file_uri(number: usize) -> String {
+    format!("file:///w/{number}")
+}
+
 pub(super) fn step() -> impl Strategy<Value = Step> {
     let client = 0..CLIENTS.len();
     prop_oneof![
         12 => (client.clone(), client_action()).prop_map(|(client, action)| Step::Client { client, action }),
         8 => agent_step().prop_map(Step::Agent),
+        3 => (0..4_usize, 0..3_i64).prop_map(|(files, added)| Step::Edit { files, added }),
         1 => client.clone().prop_map(|client| Step::Disconnect { client }),
         4 => client.prop_map(|client| Step::Reconnect { client }),
         5 => Just(Step::Settle),
@@ -91,7 +108,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
 fn client_action() -> impl Strategy<Value = ClientAction> {
     use ClientAction::{
         Answer, Cancel, CancelOther, Complete, Configure, Confirm, ConfirmResult, Directory, Draft, Flag,
-        Nonsense, Pend, Rename, Reorder, Resume, Start, StartAgain, TakePart, Truncate, Unpend,
+        Nonsense, Pend, Rename, Reorder, Resume, Review, Start, StartAgain, TakePart, Truncate, Unpend,
     };
     let (flag, few) = (any::<bool>(), 0..3_usize);
     let turns = prop_oneof![
@@ -120,10 +137,11 @@ fn client_action() -> impl Strategy<Value = ClientAction> {
         1 => Just(Rename),
         1 => few.clone().prop_map(|values| Configure { values }),
         3 => (0..5_usize, few).prop_map(|(kind, directory)| Directory { kind, directory }),
+        4 => (0..4_usize, flag).prop_map(|(file, reviewed)| Review { file, reviewed }),
         2 => (flag, flag).prop_map(|(leave, other)| TakePart { leave, other }),
         1 => (0..4_usize).prop_map(|kind| Nonsense { kind }),
     ];
-    prop_oneof![2 => turns, 2 => queue, 4 => tools, 1 => settings]
+    prop_oneof![2 => turns, 2 => queue, 4 => tools, 2 => settings]
 }
 
 fn agent_step() -> impl Strategy<Value = AgentStep> {
@@ -144,9 +162,26 @@ fn agent_step() -> impl Strategy<Value = AgentStep> {
 }
 
 impl ClientAction {
-    /// Returns whether the action goes to the chat's channel, and the action. `counter` is
-    /// unique; `turn` is the latest turn that the agent was prompted for, `calls` its calls.
+    /// Returns the channel and the action. `counter` is unique; `turn` is the latest turn that
+    /// the agent was prompted for, `calls` its calls.
     pub(super) fn to_action(
+        &self,
+        client: usize,
+        counter: usize,
+        turn: &str,
+        calls: &[usize],
+    ) -> (ActionChannel, Value) {
+        if let Self::Review { file, reviewed } = self {
+            let kind = "changeset/filesReviewChanged";
+            let action = json!({"type": kind, "files": [file_uri(*file)], "reviewed": reviewed});
+            return (ActionChannel::Changeset, action);
+        }
+        let (on_chat, action) = self.to_chat_or_session(client, counter, turn, calls);
+        (if on_chat { ActionChannel::Chat } else { ActionChannel::Session }, action)
+    }
+
+    /// Returns whether the action goes to the chat's channel, and the action.
+    fn to_chat_or_session(
         &self,
         client: usize,
         counter: usize,
@@ -201,6 +236,7 @@ impl ClientAction {
             | Self::Configure { .. }
             | Self::TakePart { .. }
             | Self::Directory { .. }
+            | Self::Review { .. }
             | Self::Nonsense { .. } => self.setting(own, counter),
         }
     }
