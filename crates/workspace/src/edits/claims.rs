@@ -119,7 +119,7 @@ impl EndedCall<'_> {
         let origin = self.origin(start.as_ref(), original, announced, file.now);
         let origin = origin.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot store the original content of an edit");
-            Origin { between: None, before: start.clone().unwrap_or_else(|| file.now.clone()) }
+            CallOrigin { between: None, before: start.clone().unwrap_or_else(|| file.now.clone()) }
         });
         let was_seen = transition.is_some() || claimed.steps > 0;
         let is_known = |version: &FileVersion| !matches!(version, FileVersion::Unknown(_));
@@ -181,8 +181,8 @@ impl EndedCall<'_> {
         original: Option<&Option<Bytes>>,
         announced: bool,
         now: &FileVersion,
-    ) -> Result<Origin, EditStorageError> {
-        let unchanged = |version: &FileVersion| Origin { between: None, before: version.clone() };
+    ) -> Result<CallOrigin, EditStorageError> {
+        let unchanged = |version: &FileVersion| CallOrigin { between: None, before: version.clone() };
         let (start, content) = match (start, original) {
             (None, None) => return Ok(unchanged(now)),
             (Some(start), None) => return Ok(unchanged(start)),
@@ -210,7 +210,7 @@ impl EndedCall<'_> {
             FileVersion::File { blob: blob.digest, size, mode: mode.unwrap_or(USUAL_MODE), stored: true };
         self.log.storage.put_blobs(vec![blob])?;
         let was_read = announced && !matches!(start, None | Some(FileVersion::Unknown(_)));
-        Ok(Origin { between: was_read.then(|| before.clone()), before })
+        Ok(CallOrigin { between: was_read.then(|| before.clone()), before })
     }
 
     /// Whether a reported content can be the one that was read. Agents report text, with
@@ -229,7 +229,7 @@ impl EndedCall<'_> {
     }
 }
 
-struct Origin {
+struct CallOrigin {
     /// What another program made of the file after it was read.
     between: Option<FileVersion>,
     /// The file that the call changed.

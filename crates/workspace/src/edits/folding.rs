@@ -52,8 +52,6 @@ pub(crate) struct NetChange {
 struct UndoneChange {
     /// The file before the undo.
     from: FileVersion,
-    /// The file after the undo.
-    to: FileVersion,
     after: FileVersion,
     mixed: bool,
 }
@@ -111,15 +109,12 @@ impl NetChange {
             EditSource::Undo => {
                 self.undone = Some(Box::new(UndoneChange {
                     from: record.before.clone(),
-                    to: record.after.clone(),
                     after: self.after.clone(),
                     mixed: self.mixed,
                 }));
             }
             EditSource::Redo => {
-                let reverses = |undone: &mut Box<UndoneChange>| {
-                    same(&undone.to, &record.before) && same(&undone.from, &record.after)
-                };
+                let reverses = |undone: &mut Box<UndoneChange>| same(&undone.from, &record.after);
                 if let Some(undone) = self.undone.take_if(reverses) {
                     self.after = undone.after;
                     self.mixed = undone.mixed;

@@ -23,7 +23,7 @@ use super::folding;
 use super::paths;
 use super::preview;
 use super::registry::TrackedRoot;
-use super::sessions::SessionEntry;
+use super::sessions::CachedSession;
 use super::shared::LogParts;
 use super::view;
 use super::windows::{CallKey, CallWindow};
@@ -43,7 +43,7 @@ pub(crate) struct RecorderState {
     /// What it works for.
     pub(crate) scope: EditScope,
     /// The records of its session.
-    pub(crate) entry: Arc<SessionEntry>,
+    pub(crate) entry: Arc<CachedSession>,
     roots: Mutex<Vec<Arc<TrackedRoot>>>,
     calls: Mutex<HashMap<String, RunningCall>>,
     turn: Mutex<Option<String>>,
@@ -73,7 +73,7 @@ impl fmt::Debug for RecorderState {
 }
 
 impl RecorderState {
-    pub(crate) fn new(id: u64, scope: EditScope, entry: Arc<SessionEntry>) -> Self {
+    pub(crate) fn new(id: u64, scope: EditScope, entry: Arc<CachedSession>) -> Self {
         Self {
             id,
             scope,

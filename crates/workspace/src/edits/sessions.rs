@@ -2,8 +2,8 @@
 //!
 //! The records of a session are read from storage when they are first needed. They stay in
 //! memory while a recorder works for the session; of other sessions, only the recently used
-//! ones. Invariant: all records that this process adds go through [`SessionEntry::append`]
-//! or are followed by [`SessionEntry::forget`], so that memory and storage agree.
+//! ones. Invariant: all records that this process adds go through [`CachedSession::append`]
+//! or are followed by [`CachedSession::forget`], so that memory and storage agree.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ const MAX_IDLE_RECORDS: usize = 200_000;
 #[derive(Debug)]
 pub(crate) struct SessionCache {
     storage: Arc<dyn EditStorage>,
-    entries: Mutex<HashMap<ChannelUri, Arc<SessionEntry>>>,
+    entries: Mutex<HashMap<ChannelUri, Arc<CachedSession>>>,
     uses: AtomicU64,
 }
 
 /// One session. A recorder keeps it, so that it stays in memory.
 #[derive(Debug)]
-pub(crate) struct SessionEntry {
+pub(crate) struct CachedSession {
     session: ChannelUri,
     storage: Arc<dyn EditStorage>,
     last_use: AtomicU64,
@@ -82,10 +82,10 @@ impl SessionCache {
     }
 
     /// The entry of a session.
-    pub(crate) fn entry(&self, session: &ChannelUri) -> Arc<SessionEntry> {
+    pub(crate) fn entry(&self, session: &ChannelUri) -> Arc<CachedSession> {
         let mut entries = self.entries();
         let entry = entries.entry(session.clone()).or_insert_with(|| {
-            Arc::new(SessionEntry {
+            Arc::new(CachedSession {
                 session: session.clone(),
                 storage: Arc::clone(&self.storage),
                 last_use: AtomicU64::new(0),
@@ -126,13 +126,13 @@ impl SessionCache {
         found
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<ChannelUri, Arc<SessionEntry>>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<ChannelUri, Arc<CachedSession>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Drops the least recently used sessions that nothing else refers to.
-fn drop_idle(entries: &mut HashMap<ChannelUri, Arc<SessionEntry>>) {
+fn drop_idle(entries: &mut HashMap<ChannelUri, Arc<CachedSession>>) {
     let mut idle: Vec<_> = entries
         .values()
         .filter(|entry| Arc::strong_count(entry) == 1)
@@ -158,7 +158,7 @@ fn drop_idle(entries: &mut HashMap<ChannelUri, Arc<SessionEntry>>) {
     }
 }
 
-impl SessionEntry {
+impl CachedSession {
     /// Appends records of this session, and returns them with their numbers.
     pub(crate) fn append(&self, records: Vec<EditRecord>) -> Result<Vec<EditRecord>, EditStorageError> {
         let mut state = self.state();

@@ -41,7 +41,7 @@ pub(crate) fn changes(
             candidates.pop_last();
             omitted += 1;
         }
-        let comparison = Comparison { log, root: &root, git: &git };
+        let comparison = CommitComparison { log, root: &root, git: &git };
         for (path, before, after) in comparison.compare(candidates)? {
             nets.insert(path.clone(), NetChange::between(path, before, after));
         }
@@ -156,13 +156,13 @@ fn committed(entry: &[u8], is_filtered: bool) -> RawEntry {
     RawEntry::Committed(CommittedFile { kind, id: id.into(), is_filtered })
 }
 
-struct Comparison<'a> {
+struct CommitComparison<'a> {
     log: &'a LogParts,
     root: &'a Path,
     git: &'a GitRunner<'a>,
 }
 
-impl Comparison<'_> {
+impl CommitComparison<'_> {
     /// Reads the files and their committed contents, and returns those that differ.
     fn compare(&self, candidates: Candidates) -> Result<Vec<(PathBuf, FileVersion, FileVersion)>, EditError> {
         let Ok(root) = RootHandle::open(self.root) else { return Ok(Vec::new()) };

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::model::{Content, Tree, Value};
+use crate::model::{ModelContent, ModelFile, ModelTree};
 
 /// Blocks of a text.
 pub(crate) const BLOCKS: usize = 5;
@@ -19,10 +19,10 @@ pub(crate) fn temporary_directory() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn bytes_of(content: &Content) -> Vec<u8> {
+fn bytes_of(content: &ModelContent) -> Vec<u8> {
     match content {
-        Content::Binary(id) => format!("\0binary {id}\0").into_bytes(),
-        Content::Text(blocks) => {
+        ModelContent::Binary(id) => format!("\0binary {id}\0").into_bytes(),
+        ModelContent::Text(blocks) => {
             let block = |(index, block): (usize, &String)| {
                 format!("{block}\n-- {index} a\n-- {index} b\n-- {index} c\n")
             };
@@ -33,17 +33,17 @@ fn bytes_of(content: &Content) -> Vec<u8> {
 
 /// Writes a file. An existing regular file is kept and overwritten, unless it is replaced
 /// by something else.
-pub(crate) fn write(root: &Path, name: &str, value: &Value) {
+pub(crate) fn write(root: &Path, name: &str, value: &ModelFile) {
     let path = root.join(name);
     let is_regular = path.symlink_metadata().is_ok_and(|found| found.is_file());
-    if path.symlink_metadata().is_ok() && !(is_regular && matches!(value, Value::File(..))) {
+    if path.symlink_metadata().is_ok() && !(is_regular && matches!(value, ModelFile::File(..))) {
         std::fs::remove_file(&path).unwrap();
     }
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     match value {
-        Value::Absent => {}
-        Value::Link(target) => std::os::unix::fs::symlink(target, &path).unwrap(),
-        Value::File(content, mode) => {
+        ModelFile::Absent => {}
+        ModelFile::Link(target) => std::os::unix::fs::symlink(target, &path).unwrap(),
+        ModelFile::File(content, mode) => {
             std::fs::write(&path, bytes_of(content)).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(*mode)).unwrap();
         }
@@ -57,7 +57,7 @@ pub(crate) fn rename(root: &Path, from: &str, to: &str) {
 }
 
 /// Compares all files with a model.
-pub(crate) fn assert_equal(root: &Path, expected: &Tree, context: &str) {
+pub(crate) fn assert_equal(root: &Path, expected: &ModelTree, context: &str) {
     let mut found = Vec::new();
     walk(root, &mut found);
     found.sort();
@@ -67,11 +67,11 @@ pub(crate) fn assert_equal(root: &Path, expected: &Tree, context: &str) {
     for (name, value) in expected {
         let path = root.join(name);
         match value {
-            Value::Absent => panic!("{context}: {name}"),
-            Value::Link(target) => {
+            ModelFile::Absent => panic!("{context}: {name}"),
+            ModelFile::Link(target) => {
                 assert_eq!(std::fs::read_link(&path).unwrap(), Path::new(target), "{context}: {name}");
             }
-            Value::File(content, mode) => {
+            ModelFile::File(content, mode) => {
                 let found = path.symlink_metadata().unwrap();
                 assert!(found.is_file(), "{context}: {name}");
                 assert_eq!(found.permissions().mode() & 0o7777, *mode, "{context}: mode of {name}");

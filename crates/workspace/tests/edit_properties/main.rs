@@ -8,6 +8,7 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stdout,
     reason = "test helpers fail the test by panicking"
 )]
 
@@ -54,10 +55,32 @@ impl OpenLog {
     }
 }
 
+/// Tests that share the cases, so that they run at the same time.
+const PARTS: u64 = 4;
+
 #[tokio::test]
-async fn undo_of_random_edits_follows_the_model() {
-    let cases = number("INNKEEPER_EDIT_CASES", 2_000);
-    let first = number("INNKEEPER_EDIT_SEED", 1);
+async fn undo_of_random_edits_follows_the_model_part_1() {
+    run_part(0).await;
+}
+
+#[tokio::test]
+async fn undo_of_random_edits_follows_the_model_part_2() {
+    run_part(1).await;
+}
+
+#[tokio::test]
+async fn undo_of_random_edits_follows_the_model_part_3() {
+    run_part(2).await;
+}
+
+#[tokio::test]
+async fn undo_of_random_edits_follows_the_model_part_4() {
+    run_part(3).await;
+}
+
+async fn run_part(part: u64) {
+    let cases = number("INNKEEPER_EDIT_CASES", 2_000).div_ceil(PARTS);
+    let first = number("INNKEEPER_EDIT_SEED", 1) + part * cases;
     let mut totals = scenario::Totals::default();
     let mut seed = first;
     while seed < first + cases {

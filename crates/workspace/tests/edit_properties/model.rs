@@ -7,28 +7,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// An abstract file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum ModelFile {
     Absent,
     Link(String),
-    File(Content, u32),
+    File(ModelContent, u32),
 }
 
 /// An abstract content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum ModelContent {
     Text(Vec<String>),
     Binary(u64),
 }
 
 /// The files of a directory. Absent files are left out.
-pub(crate) type Tree = BTreeMap<String, Value>;
+pub(crate) type ModelTree = BTreeMap<String, ModelFile>;
 
-pub(crate) fn get(tree: &Tree, path: &str) -> Value {
-    tree.get(path).cloned().unwrap_or(Value::Absent)
+pub(crate) fn get(tree: &ModelTree, path: &str) -> ModelFile {
+    tree.get(path).cloned().unwrap_or(ModelFile::Absent)
 }
 
-pub(crate) fn set(tree: &mut Tree, path: &str, value: Value) {
-    if value == Value::Absent {
+pub(crate) fn set(tree: &mut ModelTree, path: &str, value: ModelFile) {
+    if value == ModelFile::Absent {
         tree.remove(path);
     } else {
         tree.insert(path.to_owned(), value);
@@ -46,45 +46,48 @@ fn one<T: Clone + PartialEq>(base: &T, ours: &T, theirs: &T) -> Option<T> {
 }
 
 /// Applies the change `base` → `theirs` to `ours`; `None` if both changed the same part.
-pub(crate) fn merge(base: &Value, ours: &Value, theirs: &Value) -> Option<Value> {
+pub(crate) fn merge(base: &ModelFile, ours: &ModelFile, theirs: &ModelFile) -> Option<ModelFile> {
     if let Some(value) = one(base, ours, theirs) {
         return Some(value);
     }
-    let (Value::File(base, base_mode), Value::File(ours, our_mode), Value::File(theirs, their_mode)) =
-        (base, ours, theirs)
+    let (
+        ModelFile::File(base, base_mode),
+        ModelFile::File(ours, our_mode),
+        ModelFile::File(theirs, their_mode),
+    ) = (base, ours, theirs)
     else {
         return None;
     };
     let mode = one(base_mode, our_mode, their_mode)?;
     let content = match (base, ours, theirs) {
-        (Content::Text(base), Content::Text(ours), Content::Text(theirs)) => {
+        (ModelContent::Text(base), ModelContent::Text(ours), ModelContent::Text(theirs)) => {
             let blocks = base.iter().zip(ours).zip(theirs);
-            Content::Text(
+            ModelContent::Text(
                 blocks.map(|((base, ours), theirs)| one(base, ours, theirs)).collect::<Option<_>>()?,
             )
         }
         (base, ours, theirs) => one(base, ours, theirs)?,
     };
-    Some(Value::File(content, mode))
+    Some(ModelFile::File(content, mode))
 }
 
 /// The net change of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Net {
-    pub(crate) before: Value,
-    pub(crate) after: Value,
+pub(crate) struct ModelNet {
+    pub(crate) before: ModelFile,
+    pub(crate) after: ModelFile,
     pub(crate) mixed: bool,
 }
 
 /// The records of a turn: path, before, after.
-pub(crate) type TurnRecords = Vec<(String, Value, Value)>;
+pub(crate) type TurnRecords = Vec<(String, ModelFile, ModelFile)>;
 
 /// The files that a turn changed.
-pub(crate) fn fold(records: &TurnRecords) -> BTreeMap<String, Net> {
-    let mut nets: BTreeMap<String, Net> = BTreeMap::new();
+pub(crate) fn fold(records: &TurnRecords) -> BTreeMap<String, ModelNet> {
+    let mut nets: BTreeMap<String, ModelNet> = BTreeMap::new();
     for (path, before, after) in records {
         let Some(net) = nets.get_mut(path) else {
-            let net = Net { before: before.clone(), after: after.clone(), mixed: false };
+            let net = ModelNet { before: before.clone(), after: after.clone(), mixed: false };
             nets.insert(path.clone(), net);
             continue;
         };
@@ -102,9 +105,9 @@ pub(crate) fn fold(records: &TurnRecords) -> BTreeMap<String, Net> {
 
 /// What an undo of a turn does.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct ModelOutcome {
     /// The files after the undo.
-    pub(crate) tree: Tree,
+    pub(crate) tree: ModelTree,
     /// The files that it leaves alone because of conflicts.
     pub(crate) refused: BTreeSet<String>,
     /// The old and new paths of renames.
@@ -112,14 +115,15 @@ pub(crate) struct Outcome {
 }
 
 /// Takes a turn back.
-pub(crate) fn undo(records: &TurnRecords, current: &Tree) -> Outcome {
+pub(crate) fn undo(records: &TurnRecords, current: &ModelTree) -> ModelOutcome {
     let nets = fold(records);
-    let mut outcome = Outcome { tree: current.clone(), ..Outcome::default() };
+    let mut outcome = ModelOutcome { tree: current.clone(), ..ModelOutcome::default() };
     let mut moved = BTreeSet::new();
     for (from, gone) in &nets {
-        let (Value::File(content, _), Value::Absent) = (&gone.before, &gone.after) else { continue };
-        let is_target = |net: &Net| {
-            net.before == Value::Absent && matches!(&net.after, Value::File(found, _) if found == content)
+        let (ModelFile::File(content, _), ModelFile::Absent) = (&gone.before, &gone.after) else { continue };
+        let is_target = |net: &ModelNet| {
+            net.before == ModelFile::Absent
+                && matches!(&net.after, ModelFile::File(found, _) if found == content)
         };
         if let Some((to, net)) = nets.iter().find(|(_, net)| is_target(net)) {
             moved.extend([from.clone(), to.clone()]);
@@ -142,16 +146,21 @@ pub(crate) fn undo(records: &TurnRecords, current: &Tree) -> Outcome {
 }
 
 /// Takes a rename back; `false` if it has conflicts.
-fn undo_rename(tree: &mut Tree, current: &Tree, from: (&str, &Net), to: (&str, &Net)) -> bool {
+fn undo_rename(
+    tree: &mut ModelTree,
+    current: &ModelTree,
+    from: (&str, &ModelNet),
+    to: (&str, &ModelNet),
+) -> bool {
     let (old, new) = (get(current, from.0), get(current, to.0));
-    if new == Value::Absent && old == from.1.before {
+    if new == ModelFile::Absent && old == from.1.before {
         return true;
     }
     let Some(content) = merge(&to.1.after, &new, &from.1.before) else { return false };
-    if old != Value::Absent && old != content {
+    if old != ModelFile::Absent && old != content {
         return false;
     }
     set(tree, from.0, content);
-    set(tree, to.0, Value::Absent);
+    set(tree, to.0, ModelFile::Absent);
     true
 }

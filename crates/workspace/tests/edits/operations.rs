@@ -340,3 +340,24 @@ async fn undo_follows_no_link_and_changes_the_other_files() {
     assert_eq!(std::fs::read_to_string(outside.path().join("dir/a.txt")).unwrap(), "2\n");
     assert_eq!(desk.read("b.txt"), "1\n");
 }
+
+#[tokio::test]
+async fn garbage_collection_keeps_the_recorded_contents_of_directories() {
+    let desk = Desk::new();
+    desk.write("a.txt", "recorded before the command\n");
+    let chat = desk.chat("s:/1", "c:/1").await;
+    let unused = innkeeper_core::edits::StoredBlob::new("unused\n");
+    let digest = unused.digest;
+    innkeeper_core::edits::EditStorage::put_blobs(desk.storage.as_ref(), vec![unused]).unwrap();
+    desk.log.start();
+    for _ in 0..500 {
+        if desk.log.read_blob(digest).await.unwrap().is_none() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(desk.log.read_blob(digest).await.unwrap(), None);
+    chat.shell("t1", "b1", || desk.remove("a.txt")).await;
+    undo(&desk, ALL, EVERYTHING).await;
+    assert_eq!(desk.read("a.txt"), "recorded before the command\n");
+}

@@ -26,7 +26,7 @@ pub(crate) struct Desk {
 }
 
 /// A chat with its recorder.
-pub(crate) struct Chat {
+pub(crate) struct RecordedChat {
     pub(crate) recorder: Arc<dyn EditRecorder>,
 }
 
@@ -119,13 +119,13 @@ impl Desk {
     }
 
     /// A chat of a session, with its first turn begun.
-    pub(crate) async fn chat(&self, session: &str, chat: &str) -> Chat {
+    pub(crate) async fn chat(&self, session: &str, chat: &str) -> RecordedChat {
         self.chat_in(session, chat, &self.root).await
     }
 
-    pub(crate) async fn chat_in(&self, session: &str, chat: &str, root: &Path) -> Chat {
+    pub(crate) async fn chat_in(&self, session: &str, chat: &str, root: &Path) -> RecordedChat {
         let scope = EditScope { session: uri(session), chat: uri(chat), roots: vec![root.to_owned()] };
-        let chat = Chat { recorder: self.log.recorder(scope) };
+        let chat = RecordedChat { recorder: self.log.recorder(scope) };
         chat.begin_turn("t1");
         // The contents are recorded when a command without effect has ended.
         chat.shell("t1", "warm-up", || {}).await;
@@ -226,7 +226,7 @@ fn open(directory: &Path, config: EditLogConfig) -> (Arc<EditDatabase>, LocalEdi
     (storage, log)
 }
 
-impl Chat {
+impl RecordedChat {
     pub(crate) fn begin_turn(&self, turn: &str) {
         self.recorder.begin_turn(&TurnId::new(turn));
     }
