@@ -15,7 +15,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
-use crate::room::{agreed, stage};
+use crate::changesets::scripted;
+use crate::room::agreed;
 use crate::scene::{DIRECTORY, message, pending, started};
 use crate::stage_host::{StageHost, StageOptions};
 use crate::test_clients::{CLIENTS, TestClients};
@@ -215,8 +216,9 @@ struct RandomChatTest {
 }
 
 async fn host_on(storage: &MemoryStorage) -> StageHost {
-    let options =
-        StageOptions { stage: stage(), storage: Arc::new(storage.clone()), ..StageOptions::default() };
+    // With an edit log, chats have changesets, whose addresses change when a chat moves.
+    let (options, _log) = scripted();
+    let options = StageOptions { storage: Arc::new(storage.clone()), ..options };
     StageHost::start(options).await.unwrap()
 }
 
