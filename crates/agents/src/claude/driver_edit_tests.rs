@@ -341,6 +341,13 @@ async fn background_commands_end_with_notification_update_or_exit() {
     scene.runtime.say(system("task_notification", json!({"task_id": "task-a", "status": "stopped"}))).await;
     scene.runtime.say(system("task_notification", json!({"task_id": "task-b", "status": "completed"}))).await;
     script.told(["ended a", "ended b"]).await;
+    // A result need not name the task.
+    scene.run("e", "Monitor", json!({"command": "x"})).await;
+    let started = json!({"task_id": "task-e", "tool_use_id": "e", "is_backgrounded": true});
+    scene.runtime.say(system("task_started", started)).await;
+    scene.runtime.say(tool_result("e", json!({"taskId": "task-e"}))).await;
+    scene.runtime.say(system("task_notification", json!({"task_id": "task-e", "status": "completed"}))).await;
+    script.told(["before e any in turn", "after e in background", "ended e"]).await;
     scene.stop().await;
     assert_eq!(script.rest(), ["end turn", "ended c"]);
 }

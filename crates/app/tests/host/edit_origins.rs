@@ -1,8 +1,10 @@
 //! Changes of files that are not made by the call itself: background commands, hooks and
 //! subagents. With both pinned runtimes.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
-use innkeeper_testkit::{Observer, runtimes};
+use innkeeper_testkit::{Observer, eventually, runtimes};
 use innkeeper_workspace::uri_of;
 use serde_json::json;
 
@@ -86,6 +88,25 @@ async fn edits_of_subagents_belong_to_the_turn_that_started_them() -> Result<()>
         editing.shows("session", &["one.txt", "two.txt"]).await?;
         editing.operate("session", "undo", None).await?;
         assert!(!editing.file("one.txt").exists() && !editing.file("two.txt").exists());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn changes_of_a_cancelled_command_belong_to_its_turn() -> Result<()> {
+    for claude in runtimes()? {
+        let mut editing = EditingSession::start(unasked(claude)).await?;
+        editing.write("one.txt", "1\n")?;
+        let command = "echo 2 >> one.txt; touch begun; sleep 60; echo 3 >> one.txt";
+        let call = tool("Bash", &json!({"command": command, "description": "d"}));
+        editing.asking.say("turn-1", &[call, text("done")]).await?;
+        let begun = || editing.file("begun").exists();
+        eventually(Duration::from_secs(30), "the command runs", begun).await?;
+        editing.asking.cancel("turn-1").await?;
+        editing.shows("turn/turn-1", &["begun", "one.txt"]).await?;
+        editing.operate("turn/turn-1", "undo", None).await?;
+        assert_eq!(editing.read("one.txt")?, "1\n");
+        assert!(!editing.file("begun").exists());
     }
     Ok(())
 }

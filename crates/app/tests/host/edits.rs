@@ -7,7 +7,7 @@ use anyhow::Result;
 use innkeeper_testkit::runtimes;
 use serde_json::{Value, json};
 
-use crate::asking::{AskingSession, shell, text, write};
+use crate::asking::{AskingSession, shell, text, tool, write};
 use crate::editing::{EditingSession, edits_of, git, unasked};
 use crate::options;
 
@@ -102,6 +102,33 @@ async fn changes_of_a_command_are_undone_and_conflicts_refused() -> Result<()> {
         let mode = std::fs::metadata(editing.file("run.sh"))?.permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
         editing.shows("turn/turn-1", &[]).await?;
+    }
+    Ok(())
+}
+
+/// A notebook with one cell. The runtime formats it in another way.
+const NOTEBOOK: &str = r#"{"cells":[{"cell_type":"code","id":"c1","metadata":{},"source":"x = 1","outputs":[],"execution_count":null}],"metadata":{},"nbformat":4,"nbformat_minor":5}"#;
+
+#[tokio::test]
+async fn notebook_and_read_only_file_are_restored() -> Result<()> {
+    for claude in runtimes()? {
+        let mut editing = EditingSession::start(unasked(claude)).await?;
+        editing.write("n.ipynb", NOTEBOOK)?;
+        let notebook = editing.file("n.ipynb");
+        let steps = [
+            tool("Read", &json!({"file_path": notebook})),
+            tool("NotebookEdit", &json!({"notebook_path": notebook, "cell_id": "c1", "new_source": "x = 2"})),
+            shell("printf 'a\\0b' > binary; ln -s n.ipynb link; echo x > locked; chmod 400 locked"),
+            text("done"),
+        ];
+        let calls = editing.turn("turn-1", &steps).await?;
+        assert_eq!(edits_of(&calls[1]).len(), 1, "{:#}", calls[1]);
+        editing.shows("turn/turn-1", &["binary", "link", "locked", "n.ipynb"]).await?;
+        editing.operate("turn/turn-1", "undo", None).await?;
+        assert_eq!(editing.read("n.ipynb")?, NOTEBOOK);
+        for name in ["binary", "link", "locked"] {
+            assert!(editing.file(name).symlink_metadata().is_err(), "{name} stays");
+        }
     }
     Ok(())
 }
