@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::address::ChangesetView;
 use super::document::{self, ChangesetContent};
 use super::{Changesets, OpenChangeset, lock};
 
@@ -17,8 +16,8 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 /// How often the subscribers are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often uncommitted changes are computed while there are subscribers: the log does not
-/// report the user's own changes.
+/// How often a changeset is computed while there are subscribers: the log does not report the
+/// user's own changes.
 const POLL: Duration = Duration::from_secs(2);
 
 /// A computation takes at most this fraction of the time between two polls.
@@ -26,16 +25,21 @@ const POLL_SHARE: u32 = 10;
 
 /// Runs until the channel is removed or the host shuts down.
 pub(super) async fn run(changesets: Arc<Changesets>, changeset: Arc<OpenChangeset>) {
+    let mut reason = ChannelFate::Compute;
     loop {
         let began = Instant::now();
-        tokio::select! {
+        let updated = tokio::select! {
             () = changesets.ending.cancelled() => return,
             () = changeset.closed.cancelled() => return,
-            () = compute(&changesets, &changeset) => {}
+            updated = compute(&changesets, &changeset) => updated,
+        };
+        if updated && reason == ChannelFate::Poll {
+            // The log did not report the change.
+            changesets.request_counts(&changeset.address.session);
         }
-        let polled = changeset.address.view == ChangesetView::Uncommitted;
-        let poll = polled.then(|| Instant::now() + POLL.max(began.elapsed() * POLL_SHARE));
-        if until_wanted(&changesets, &changeset, poll).await == ChannelFate::End {
+        let poll = Instant::now() + POLL.max(began.elapsed() * POLL_SHARE);
+        reason = until_wanted(&changesets, &changeset, poll).await;
+        if reason == ChannelFate::End {
             return;
         }
     }
@@ -45,6 +49,7 @@ pub(super) async fn run(changesets: Arc<Changesets>, changeset: Arc<OpenChangese
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChannelFate {
     Compute,
+    Poll,
     End,
 }
 
@@ -52,10 +57,8 @@ enum ChannelFate {
 async fn until_wanted(
     changesets: &Changesets,
     changeset: &OpenChangeset,
-    poll: Option<Instant>,
+    poll_at: Instant,
 ) -> ChannelFate {
-    // Without a time to poll at, this future is not used.
-    let poll_at = poll.unwrap_or_else(Instant::now);
     loop {
         tokio::select! {
             () = changesets.ending.cancelled() => return ChannelFate::End,
@@ -64,9 +67,9 @@ async fn until_wanted(
                 tokio::time::sleep(DEBOUNCE).await;
                 return ChannelFate::Compute;
             }
-            () = tokio::time::sleep_until(poll_at), if poll.is_some() => {
+            () = tokio::time::sleep_until(poll_at) => {
                 changeset.requested.fetch_add(1, Ordering::SeqCst);
-                return ChannelFate::Compute;
+                return ChannelFate::Poll;
             }
             () = tokio::time::sleep(LOOK) => {
                 if changesets.release(changeset) {
@@ -77,8 +80,9 @@ async fn until_wanted(
     }
 }
 
-/// Computes the changeset until no client has changed it meanwhile, and publishes it.
-async fn compute(changesets: &Changesets, changeset: &OpenChangeset) {
+/// Computes the changeset until no client has changed it meanwhile, and publishes it. Returns
+/// whether it differs.
+async fn compute(changesets: &Changesets, changeset: &OpenChangeset) -> bool {
     loop {
         let number = changeset.requested.load(Ordering::SeqCst);
         let edition = changeset.edition.load(Ordering::SeqCst);
@@ -97,10 +101,12 @@ async fn compute(changesets: &Changesets, changeset: &OpenChangeset) {
             }
             Err(error) => document::failure(state, &error.to_string()).into_iter().collect(),
         });
-        for update in updates.unwrap_or_default() {
+        let updates = updates.unwrap_or_default();
+        let differs = !updates.is_empty();
+        for update in updates {
             changesets.commit(changeset, update);
         }
         changeset.computed.send_replace(number);
-        return;
+        return differs;
     }
 }

@@ -1,6 +1,6 @@
 //! The files and counts of changesets.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,6 +47,27 @@ impl ScopeChanges {
         Ok(Self { nets, records, omitted: 0 })
     }
 
+    /// Leaves out files that are as they were before, because of the user or another program.
+    /// Not from a changeset of turns after which an agent or a client changed the file again:
+    /// it shows what these turns changed.
+    fn leave_out_restored(&mut self, log: &LogParts, scope: &ChangeScope) -> Result<(), EditStorageError> {
+        if scope.selection == ChangeSelection::Uncommitted {
+            return Ok(());
+        }
+        let mut last: HashMap<&Path, u64> = HashMap::new();
+        let records = log.sessions.entry(&scope.session).records()?;
+        if matches!(scope.selection, ChangeSelection::Turns(_)) {
+            for record in records.iter().filter(|record| record.source != EditSource::External) {
+                last.insert(&record.path, record.number);
+            }
+        }
+        self.nets.retain(|path, net| {
+            let is_last = last.get(path.as_path()).is_none_or(|number| *number <= net.last);
+            !is_last || !log.restored.is_restored(net)
+        });
+        Ok(())
+    }
+
     /// Replaces versions whose contents were removed from storage.
     fn mark_evicted(&mut self, log: &LogParts) -> Result<(), EditStorageError> {
         let versions = self.nets.values().flat_map(|net| [&net.before, &net.after]);
@@ -82,6 +103,7 @@ pub(crate) fn contains(scope: &ChangeScope, record: &EditRecord) -> bool {
 /// Lists the files of a scope.
 pub(crate) fn list(log: &LogParts, scope: &ChangeScope) -> Result<ChangeList, EditError> {
     let mut changes = ScopeChanges::read(log, scope)?;
+    changes.leave_out_restored(log, scope)?;
     changes.mark_evicted(log)?;
     view::store_links(log.storage.as_ref(), changes.nets.values())?;
     let reviews = ScopeReviews::read(log, scope, &changes)?;
@@ -144,7 +166,7 @@ pub(crate) fn counts(log: &LogParts, session: &ChannelUri) -> Result<SessionChan
     // Lines are counted without the lock, so that recorders do not wait for it.
     let scopes: Vec<(Option<ChannelUri>, Versions)> = entry.with_folded(log, |folded| {
         let versions = |nets: &BTreeMap<PathBuf, NetChange>| {
-            let shown = folding::shown(nets.values());
+            let shown = folding::shown(nets.values().filter(|net| !log.restored.is_restored(net)));
             shown
                 .iter()
                 .map(|change| {

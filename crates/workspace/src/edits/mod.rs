@@ -17,6 +17,7 @@ mod paths;
 mod preview;
 mod recorder;
 mod registry;
+mod restored;
 mod reviews;
 mod sessions;
 mod shared;

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::folding::Contents;
 use super::registry::RootRegistry;
+use super::restored::RestoredFiles;
 use super::sessions::SessionCache;
 use super::view::LineCountCache;
 use crate::tracking::TrackingLimits;
@@ -47,6 +48,7 @@ pub(crate) struct LogParts {
     pub(crate) registry: RootRegistry,
     pub(crate) sessions: SessionCache,
     pub(crate) line_counts: LineCountCache,
+    pub(crate) restored: RestoredFiles,
     pub(crate) changed: ChangedSessions,
     /// Read while contents are on their way from an observation into records, when neither
     /// holds them.
@@ -59,6 +61,7 @@ impl LogParts {
             registry: RootRegistry::new(Arc::clone(&storage), config.limits, excluded),
             sessions: SessionCache::new(Arc::clone(&storage)),
             line_counts: LineCountCache::default(),
+            restored: RestoredFiles::default(),
             changed: ChangedSessions::default(),
             in_transit: RwLock::new(()),
             storage,
