@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use innkeeper_testkit::{Observer, eventually, runtimes};
 use innkeeper_workspace::uri_of;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::asking::{text, tool, write};
 use crate::editing::{EditingSession, edits_of, unasked};
@@ -111,24 +111,39 @@ async fn changes_of_a_cancelled_command_belong_to_its_turn() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn data_directory_of_the_host_is_not_recorded() -> Result<()> {
-    let [native, _] = runtimes()?;
-    let mut editing = EditingSession::start(unasked(native)).await?;
-    let home = editing.asking.host.home().to_owned();
+/// Replaces the session with one in other directories.
+async fn work_in(editing: &mut EditingSession, directories: Value) -> Result<()> {
     let session = crate::new_session();
     let params = json!({
-        "channel": session, "provider": "claude", "workingDirectories": [uri_of(&home)],
+        "channel": session, "provider": "claude", "workingDirectories": directories,
         "config": {"permissionMode": "bypassPermissions"},
     });
     let () = editing.asking.client.client.request("createSession", params).await?;
     let chat = editing.asking.client.open_session(&session).await?;
     (editing.asking.session, editing.asking.chat) = (session, chat);
-    // The database of the edit log changes during the turn.
-    let steps = ["echo 1 > work/a.txt", "echo 2 > work/b.txt"]
-        .map(|command| tool("Bash", &json!({"command": command, "description": "d"})));
-    let [first, second] = steps;
-    editing.turn("turn-1", &[first, second, text("done")]).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn data_directory_of_the_host_is_not_recorded_except_for_its_workspace() -> Result<()> {
+    let [native, _] = runtimes()?;
+    let mut editing = EditingSession::start(unasked(native)).await?;
+    let home = uri_of(editing.asking.host.home());
+    work_in(&mut editing, json!([home])).await?;
+    // The database of the edit log and the runtime's files change during the turn.
+    let run = |command: &str| tool("Bash", &json!({"command": command, "description": "d"}));
+    let steps = [run("echo 1 > work/a.txt"), run("echo 2 > work/b.txt"), text("done")];
+    editing.turn("turn-1", &steps).await?;
     assert!(editing.asking.host.data_dir().join("blobs.db").is_file());
-    editing.shows("turn/turn-1", &["a.txt", "b.txt"]).await.context("files of the data directory")
+    editing.shows("turn/turn-1", &["a.txt", "b.txt"]).await.context("files of the host")?;
+
+    // The default directory of sessions is in the data directory.
+    work_in(&mut editing, Value::Null).await?;
+    editing.turn("turn-1", &[run("echo 1 > c.txt"), text("done")]).await?;
+    let made = editing.asking.host.data_dir().join("workspace/c.txt");
+    let name = made.display().to_string();
+    editing.shows("turn/turn-1", &[&name]).await?;
+    editing.operate("turn/turn-1", "undo", None).await?;
+    assert!(!made.exists());
+    Ok(())
 }

@@ -246,6 +246,8 @@ impl EditTracking {
         let continues = |call: &AnnouncedCall| call.agent.as_ref().is_some_and(|agent| live.contains(agent));
         drop(self.take_calls(|call| call.turn == turn && !continues(call)));
         self.tasks.turn_ended(&turn);
+        // A hook of a call whose result is not reported. Later changes are not its work.
+        self.ended_hook = None;
         let continued = self.calls.values().filter(|call| call.turn == turn);
         let continued: Vec<TrackedCall> = continued.flat_map(AnnouncedCall::tracked).map(resumed).collect();
         let recorder = Arc::clone(&self.recorder);
