@@ -54,11 +54,7 @@ enum ChannelFate {
 }
 
 /// Waits until the changeset has to be computed again or is not needed.
-async fn until_wanted(
-    changesets: &Changesets,
-    changeset: &OpenChangeset,
-    poll_at: Instant,
-) -> ChannelFate {
+async fn until_wanted(changesets: &Changesets, changeset: &OpenChangeset, poll_at: Instant) -> ChannelFate {
     loop {
         tokio::select! {
             () = changesets.ending.cancelled() => return ChannelFate::End,

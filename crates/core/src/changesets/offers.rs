@@ -88,6 +88,10 @@ fn undo(view: &ChangesetView, list: &ChangeList) -> ChangesetOperation {
     if list.omitted > 0 {
         description.push_str(&format!("; {} more files are changed, but not listed", list.omitted));
     }
+    for limit in &list.limits {
+        description.push_str("; ");
+        description.push_str(limit);
+    }
     undo.description = Some(description);
     enabled_if(undo, list.files.iter().any(|file| file.not_undoable.is_none()))
 }

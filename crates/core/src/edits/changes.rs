@@ -39,6 +39,8 @@ pub struct ChangeList {
     pub files: Vec<ChangedFile>,
     /// Files that are not listed because there are too many.
     pub omitted: usize,
+    /// Limits that were reached, as text for the user: some changes of commands cannot be undone.
+    pub limits: Vec<String>,
     /// What the last operation on the session was, if it can be taken back.
     pub redo: Option<String>,
 }

@@ -124,7 +124,8 @@ pub(crate) fn list(log: &LogParts, scope: &ChangeScope) -> Result<ChangeList, Ed
         });
     }
     let omitted = omitted + changes.omitted;
-    Ok(ChangeList { files, omitted, redo: redo_label(log, &scope.session)? })
+    let limits = log.registry.reached_limits(&scope.roots);
+    Ok(ChangeList { files, omitted, limits, redo: redo_label(log, &scope.session)? })
 }
 
 fn sources_of(change: &ShownChange<'_>) -> Vec<EditSource> {

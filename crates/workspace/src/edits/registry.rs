@@ -109,6 +109,21 @@ impl RootRegistry {
         roots.iter().filter(|(path, _)| overlaps(path)).filter_map(|(_, root)| root.upgrade()).collect()
     }
 
+    /// The limits that the directories have reached, as text for the user.
+    pub(crate) fn reached_limits(&self, directories: &[PathBuf]) -> Vec<String> {
+        let canonical = directories.iter().filter_map(|path| path.canonicalize().ok());
+        let roots: Vec<Arc<TrackedRoot>> = {
+            let roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+            canonical.filter_map(|path| roots.get(&path)?.upgrade()).collect()
+        };
+        let reached = |root: &Arc<TrackedRoot>| {
+            let limit = root.tracker.status().limit?;
+            let (path, reason) = (root.path.display(), limit.explanation());
+            Some(format!("some changes of commands in {path} cannot be undone: {reason}"))
+        };
+        roots.iter().filter_map(reached).collect()
+    }
+
     /// Adds a recorder.
     pub(crate) fn add(&self, create: impl FnOnce(u64) -> RecorderState) -> Arc<RecorderState> {
         let id = self.next_recorder.fetch_add(1, Ordering::Relaxed);

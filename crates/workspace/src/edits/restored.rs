@@ -88,8 +88,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.txt");
-        let before =
-            FileVersion::File { blob: BlobDigest::of(b"one"), size: 3, mode: 0o640, stored: true };
+        let before = FileVersion::File { blob: BlobDigest::of(b"one"), size: 3, mode: 0o640, stored: true };
         let files = RestoredFiles::default();
         let is_restored = |before: &FileVersion| {
             files.is_restored(&NetChange::between(path.clone(), before.clone(), FileVersion::Absent))

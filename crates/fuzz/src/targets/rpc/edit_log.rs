@@ -34,7 +34,8 @@ impl EditLog for OneFileLog {
             mixed: false,
             not_undoable: None,
         };
-        let list = ChangeList { files: vec![file], omitted: 1, redo: Some("undo".to_owned()) };
+        let list =
+            ChangeList { files: vec![file], omitted: 1, limits: Vec::new(), redo: Some("undo".to_owned()) };
         Box::pin(std::future::ready(Ok(list)))
     }
 
