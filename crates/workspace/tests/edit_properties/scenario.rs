@@ -276,9 +276,16 @@ impl Scenario {
         disk::assert_equal(&self.root, &self.tree, &self.context("before the undo"));
         let listed = log.changes(self.scope([turn])).await.unwrap();
         let names = self.names_of(listed.files.iter().map(|file| &file.uri));
-        let moved: BTreeSet<&String> = expected.renames.iter().map(|(from, _)| from).collect();
         let nets = model::fold(&self.turns[turn]);
-        let changed: BTreeSet<String> = nets.keys().filter(|path| !moved.contains(path)).cloned().collect();
+        // A file that is as it was before is not listed, unless a later turn changed it.
+        let later: BTreeSet<&String> =
+            self.turns[turn + 1..].iter().flatten().map(|(path, ..)| path).collect();
+        let is_shown = |path: &String| later.contains(path) || get(&self.tree, path) != nets[path].before;
+        let is_moved = |path: &String| {
+            expected.renames.iter().any(|(from, to)| from == path && is_shown(from) && is_shown(to))
+        };
+        let changed: BTreeSet<String> =
+            nets.keys().filter(|path| is_shown(path) && !is_moved(path)).cloned().collect();
         assert_eq!(names, changed, "{}", self.context("files of the turn"));
 
         let before = std::mem::replace(&mut self.tree, expected.tree.clone());
