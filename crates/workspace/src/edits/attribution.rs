@@ -76,7 +76,9 @@ impl<'a> Attributor<'a> {
                 Attribution::External => self.add_external(root, &transition, &[]),
                 Attribution::Windows(open) => {
                     for window in open.iter().filter(|window| window.roots.contains(&root.path)) {
-                        self.add_shell(window, &transition, open.len() > 1);
+                        // The user works while a command such as a server runs for hours.
+                        let overlaps = open.len() > 1 || window.in_background;
+                        self.add_shell(window, &transition, overlaps);
                     }
                     let sessions: Vec<_> = open.into_iter().map(|window| window.session).collect();
                     self.add_external(root, &transition, &sessions);

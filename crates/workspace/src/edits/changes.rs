@@ -162,26 +162,20 @@ fn redo_label(log: &LogParts, session: &ChannelUri) -> Result<Option<String>, Ed
 
 /// Counts the net changes of a session and its chats.
 pub(crate) fn counts(log: &LogParts, session: &ChannelUri) -> Result<SessionChangeCounts, EditError> {
-    type Versions = Vec<(FileVersion, FileVersion)>;
     let entry = log.sessions.entry(session);
-    // Lines are counted without the lock, so that recorders do not wait for it.
-    let scopes: Vec<(Option<ChannelUri>, Versions)> = entry.with_folded(log, |folded| {
-        let versions = |nets: &BTreeMap<PathBuf, NetChange>| {
-            let shown = folding::shown(nets.values().filter(|net| !log.restored.is_restored(net)));
-            shown
-                .iter()
-                .map(|change| {
-                    let (before, after) = view::versions_of(change);
-                    (before.clone(), after.clone())
-                })
-                .collect()
+    // Files are read and lines are counted without the lock, so that recorders do not wait for
+    // it.
+    let scopes: Vec<(Option<ChannelUri>, Vec<NetChange>)> = entry.with_folded(log, |folded| {
+        let changed = |nets: &BTreeMap<PathBuf, NetChange>| {
+            nets.values().filter(|net| !net.is_unchanged()).cloned().collect()
         };
-        folded.iter().map(|(chat, nets)| (chat.clone(), versions(nets))).collect()
+        folded.iter().map(|(chat, nets)| (chat.clone(), changed(nets))).collect()
     })?;
     let mut counts = SessionChangeCounts::default();
-    for (chat, versions) in scopes {
+    for (chat, nets) in scopes {
         let mut sum = ChangeCounts::default();
-        for (before, after) in &versions {
+        for change in folding::shown(nets.iter().filter(|net| !log.restored.is_restored(net))) {
+            let (before, after) = view::versions_of(&change);
             sum.files += 1;
             if let Some(lines) = log.line_counts.counts(before, after, log)? {
                 sum.added += lines.added;

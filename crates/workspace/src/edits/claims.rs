@@ -18,7 +18,7 @@ use crate::tracking::{Observed, Transition};
 const USUAL_MODE: u32 = 0o644;
 
 /// Reads the files that a call names, and claims them.
-pub(crate) fn begin(log: &LogParts, key: &CallKey, files: &[PathBuf]) {
+pub(crate) fn begin(log: &LogParts, recorder: &RecorderState, key: &CallKey, files: &[PathBuf]) {
     let involved = log.registry.involved(files);
     let mut locked = lock_all(log, &involved);
     let mut attributor = Attributor::new(log);
@@ -32,12 +32,23 @@ pub(crate) fn begin(log: &LogParts, key: &CallKey, files: &[PathBuf]) {
         match root.tracker.observe(&here) {
             Ok(observed) => {
                 attributor.assign(root, windows, observed.transitions);
+                // Another observation may replace them in the tracker before the call ends.
+                let contents = observed.versions.iter().filter_map(|(_, version)| version.stored_blob());
+                recorder.hold_for_call(&key.tool_call, contents);
                 windows.claim(key, observed.versions);
             }
             Err(error) => tracing::warn!(%error, root = %root.path.display(), "cannot record edits"),
         }
     }
     drop(attributor.finish());
+}
+
+/// Ends the claims of a call without records.
+pub(crate) fn withdraw(log: &LogParts, key: &CallKey, files: &[PathBuf]) {
+    let involved = log.registry.involved(files);
+    for (_, windows) in &mut lock_all(log, &involved) {
+        drop(windows.release(key));
+    }
 }
 
 /// Reads the files of a call again, and records the changes as its edits.

@@ -138,6 +138,12 @@ impl NetChange {
         Ok(())
     }
 
+    /// The contents that may be the result of a merge, to which no record refers.
+    pub(crate) fn merged_blobs(&self) -> impl Iterator<Item = BlobDigest> + use<> {
+        let undone = self.undone.as_ref().and_then(|undone| undone.after.stored_blob());
+        self.after.stored_blob().into_iter().chain(undone)
+    }
+
     /// Whether the file is as it was before.
     pub(crate) fn is_unchanged(&self) -> bool {
         same(&self.before, &self.after)

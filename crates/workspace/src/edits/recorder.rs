@@ -58,6 +58,8 @@ struct RunningCall {
     reach: CallReach,
     in_background: bool,
     records: Vec<EditRecord>,
+    /// Contents that its records will refer to.
+    held: HashSet<BlobDigest>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,9 +107,18 @@ impl RecorderState {
         }
     }
 
-    /// Contents of previews, which no record refers to.
+    /// Contents of previews and of running calls, which no record refers to.
     pub(crate) fn held_blobs(&self) -> HashSet<BlobDigest> {
-        lock(&self.previews).values().flatten().copied().collect()
+        let mut held: HashSet<BlobDigest> = lock(&self.previews).values().flatten().copied().collect();
+        held.extend(lock(&self.calls).values().flat_map(|call| &call.held));
+        held
+    }
+
+    /// Keeps contents until a call ends.
+    pub(crate) fn hold_for_call(&self, tool_call: &str, contents: impl Iterator<Item = BlobDigest>) {
+        if let Some(call) = lock(&self.calls).get_mut(tool_call) {
+            call.held.extend(contents);
+        }
     }
 
     /// Keeps the content of a preview until its turn ends.
@@ -181,19 +192,31 @@ impl RecorderState {
             reach: reach.clone(),
             in_background: false,
             records: Vec::new(),
+            held: HashSet::new(),
         };
-        {
+        let replaced = {
             let mut calls = lock(&self.calls);
             if calls.len() >= MAX_CALLS && !calls.contains_key(&call.tool_call) {
                 tracing::warn!(call = %call.tool_call, "too many running calls; its edits are not recorded");
                 return;
             }
-            calls.insert(call.tool_call.clone(), running);
-        }
+            calls.insert(call.tool_call.clone(), running)
+        };
         let key = self.key(&call.tool_call);
+        if let Some(replaced) = replaced.filter(|replaced| replaced.reach != reach) {
+            self.withdraw(log, &key, &replaced.reach);
+        }
         match reach {
-            CallReach::Files(files) => claims::begin(log, &key, &files),
+            CallReach::Files(files) => claims::begin(log, self, &key, &files),
             CallReach::Window => self.open_window(log, &key, turn, already),
+        }
+    }
+
+    /// Ends what an earlier announcement of a call began. Nothing that changed is its work.
+    fn withdraw(&self, log: &LogParts, key: &CallKey, reach: &CallReach) {
+        match reach {
+            CallReach::Files(files) => claims::withdraw(log, key, files),
+            CallReach::Window => self.observe_all(log, |_, windows| drop(windows.close(key)), |_, _| {}),
         }
     }
 

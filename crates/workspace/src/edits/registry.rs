@@ -13,6 +13,7 @@ use std::time::Duration;
 use innkeeper_core::edits::{BlobDigest, EditStorage};
 use tokio::time::Instant;
 
+use super::paths;
 use super::recorder::RecorderState;
 use super::windows::WindowSet;
 use crate::tracking::{RootTracker, TrackingLimits};
@@ -111,10 +112,11 @@ impl RootRegistry {
 
     /// The limits that the directories have reached, as text for the user.
     pub(crate) fn reached_limits(&self, directories: &[PathBuf]) -> Vec<String> {
-        let canonical = directories.iter().filter_map(|path| path.canonicalize().ok());
+        // Not while the lock is held: a file system that does not respond would block all calls.
+        let canonical = paths::outermost(directories);
         let roots: Vec<Arc<TrackedRoot>> = {
-            let roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
-            canonical.filter_map(|path| roots.get(&path)?.upgrade()).collect()
+            let roots = lock(&self.roots);
+            canonical.iter().filter_map(|path| roots.get(path)?.upgrade()).collect()
         };
         let reached = |root: &Arc<TrackedRoot>| {
             let limit = root.tracker.status().limit?;

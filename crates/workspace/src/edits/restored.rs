@@ -2,12 +2,15 @@
 //! program. They are not listed as changed.
 
 use std::collections::HashMap;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{Metadata, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use innkeeper_core::edits::{BlobDigest, FileVersion};
+use nix::libc;
+use sha2::{Digest as _, Sha256};
 
 use super::folding::NetChange;
 
@@ -55,7 +58,7 @@ impl RestoredFiles {
         if let Some((_, digest)) = digests().get(path).filter(|(known, _)| *known == stamp) {
             return Some(*digest);
         }
-        let digest = BlobDigest::of(&std::fs::read(path).ok()?);
+        let digest = read_digest(path, found.len())?;
         // A file that changes now has another stamp later.
         if path.symlink_metadata().is_ok_and(|now| self::stamp(&now) == stamp) && !is_recent(found) {
             let mut digests = digests();
@@ -66,6 +69,19 @@ impl RestoredFiles {
         }
         Some(digest)
     }
+}
+
+/// Reads a regular file of a size in pieces: it may be large, and another program may replace it
+/// by a pipe or by a link at any time.
+fn read_digest(path: &Path, size: u64) -> Option<BlobDigest> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut digest = Sha256::new();
+    std::io::copy(&mut file.take(size.saturating_add(1)), &mut digest).ok()?;
+    Some(BlobDigest::from_bytes(digest.finalize().into()))
 }
 
 fn stamp(found: &Metadata) -> ReadStamp {

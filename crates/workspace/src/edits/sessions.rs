@@ -106,7 +106,7 @@ impl SessionCache {
         for entry in entries {
             if let Some(records) = &*entry.state() {
                 let nets = records.folded.values().flat_map(BTreeMap::values);
-                held.extend(nets.filter_map(|net| net.after.stored_blob()));
+                held.extend(nets.flat_map(NetChange::merged_blobs));
             }
         }
         held

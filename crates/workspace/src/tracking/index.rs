@@ -2,7 +2,7 @@
 //!
 //! Data only: scans and direct looks compute what changed and replace entries here.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,16 @@ use super::rules::IgnoreRules;
 /// without another change time: the clock of a file system advances in steps.
 const RACY: i64 = 20_000_000;
 
+/// The same for a file system that keeps whole seconds only, in steps of up to two seconds.
+const COARSE_RACY: i64 = 2_020_000_000;
+
 /// Maximum number of files outside of the index, such as ignored files that a tool edited. The
 /// first in path order is forgotten.
 const MAX_EXTRAS: usize = 4096;
+
+/// Maximum number of files and directories that could not be looked at. Beyond it, an unknown
+/// file is never taken for a new one.
+const MAX_UNSEEN: usize = 4096;
 
 /// The metadata that changes when a file changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +80,8 @@ impl FileStamp {
 
     /// Whether a file that was observed at `now` may change without another stamp.
     pub(super) fn is_racy(&self, now: i64) -> bool {
-        self.changed.saturating_add(RACY) >= now
+        let is_coarse = self.changed % 1_000_000_000 == 0;
+        self.changed.saturating_add(if is_coarse { COARSE_RACY } else { RACY }) >= now
     }
 }
 
@@ -168,8 +176,11 @@ pub(super) struct FileIndex {
     pub(super) extras: BTreeMap<PathBuf, ExtraFile>,
     /// Whether the root was scanned.
     pub(super) scanned: bool,
-    /// Whether there are more files than a scan keeps.
+    /// Whether there are more files than a scan keeps. Then an unknown file may have existed
+    /// before.
     pub(super) truncated: bool,
+    /// Files and directories that exist, but could not be looked at.
+    pub(super) unseen: BTreeSet<PathBuf>,
 }
 
 impl FileIndex {
@@ -224,9 +235,19 @@ impl FileIndex {
         }
     }
 
+    /// Remembers files and directories that could not be looked at.
+    pub(super) fn add_unseen(&mut self, paths: Vec<PathBuf>) {
+        self.unseen.extend(paths);
+        if self.unseen.len() > MAX_UNSEEN {
+            self.unseen.clear();
+            self.truncated = true;
+        }
+    }
+
     /// Whether a path would be in the index if it existed at the last scan.
     pub(super) fn covers(&self, path: &Path) -> bool {
-        if !self.scanned || self.truncated {
+        let is_unseen = |part: &Path| self.unseen.contains(part);
+        if !self.scanned || self.truncated || path.ancestors().any(is_unseen) {
             return false;
         }
         let mut rules = self.directories.get(Path::new("")).map(|top| Arc::clone(&top.rules));

@@ -361,6 +361,7 @@ fn apply(index: &mut FileIndex, findings: ScanFindings, mut now: HashMap<PathBuf
     }
     index.scanned = true;
     index.truncated = findings.truncated;
+    index.add_unseen(findings.unseen);
     has_pending
 }
 
@@ -381,11 +382,15 @@ fn apply_listing(
     now: &mut HashMap<PathBuf, KnownFile>,
 ) -> bool {
     let mut has_pending = false;
+    index.unseen.remove(path);
     let mut old = index.directories.remove(path).map(|directory| directory.files).unwrap_or_default();
     let mut files = Vec::with_capacity(listing.files.len());
-    let has_priors = !now.is_empty() || !index.extras.is_empty();
+    let has_priors = !now.is_empty() || !index.extras.is_empty() || !index.unseen.is_empty();
     for listed in listing.files {
         let whole = has_priors.then(|| join(path, listed.name.as_bytes()));
+        if let Some(whole) = &whole {
+            index.unseen.remove(whole);
+        }
         let looked = whole.as_ref().and_then(|whole| now.remove(whole));
         let mut extra = whole.as_ref().and_then(|whole| index.extras.remove(whole));
         if looked.is_none()

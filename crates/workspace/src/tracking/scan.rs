@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
-use super::index::{EntryKind, FileIndex, FileStamp, IndexedDirectory, position};
+use super::index::{EntryKind, FileIndex, FileStamp, IndexedDirectory, KnownFile, position};
 use super::reading::{RootHandle, is_missing, now, stamp_at, stamp_of};
 use super::rules::{IgnoreRules, RULE_FILES, rule_stamps, rule_texts};
 use crate::stop_flag::StopFlag;
@@ -54,6 +54,8 @@ pub(super) struct ScanFindings {
     pub(super) listings: BTreeMap<PathBuf, DirectoryListing>,
     /// Directories that do not exist any longer.
     pub(super) gone: Vec<PathBuf>,
+    /// Files and directories that exist, but cannot be looked at.
+    pub(super) unseen: Vec<PathBuf>,
     /// Whether there are more files than the limit.
     pub(super) truncated: bool,
 }
@@ -122,11 +124,13 @@ impl RootScan<'_> {
             queue: Mutex::new(ListerQueue { jobs, running: 0, findings: ScanFindings::default() }),
             changed: Condvar::new(),
             files: AtomicUsize::new(self.index.len()),
+            directories: AtomicUsize::new(self.index.directories.len()),
             truncated: AtomicBool::new(self.index.truncated),
         };
         let listed = lister.run();
         findings.listings = listed.listings;
         findings.gone.extend(listed.gone);
+        findings.unseen = listed.unseen;
         findings.truncated = listed.truncated;
         findings.suspects.retain(|(path, _)| !findings.listings.contains_key(path));
         findings
@@ -210,6 +214,7 @@ struct Lister<'a> {
     /// Notified when there are more jobs, or none are left.
     changed: Condvar,
     files: AtomicUsize,
+    directories: AtomicUsize,
     truncated: AtomicBool,
 }
 
@@ -242,23 +247,24 @@ impl Lister<'_> {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            let mut more = Vec::new();
-            let listed = self.list(&job, &mut more);
+            let mut found = FoundEntries::default();
+            let listed = self.list(&job, &mut found);
             let mut queue = self.lock();
             queue.running -= 1;
-            queue.jobs.append(&mut more);
+            queue.jobs.append(&mut found.directories);
+            queue.findings.unseen.append(&mut found.unseen);
             match listed {
-                Ok(Some(listing)) => {
+                Ok(listing) => {
                     let is_newer =
                         queue.findings.listings.get(&job.path).is_none_or(|existing| !existing.forced);
                     if is_newer {
                         queue.findings.listings.insert(job.path, listing);
                     }
                 }
-                Ok(None) => {}
                 Err(errno) if is_missing(errno) => queue.findings.gone.push(job.path),
                 // Not accessible at the moment: the last state stays.
-                Err(_) => {}
+                Err(_) if self.scan.index.directories.contains_key(&job.path) => {}
+                Err(_) => queue.findings.unseen.push(job.path),
             }
             drop(queue);
             self.changed.notify_all();
@@ -282,8 +288,8 @@ impl Lister<'_> {
         }
     }
 
-    /// Lists one directory. `None` if the limit is reached.
-    fn list(&self, job: &ListingJob, more: &mut Vec<ListingJob>) -> Result<Option<DirectoryListing>, Errno> {
+    /// Lists one directory.
+    fn list(&self, job: &ListingJob, found: &mut FoundEntries) -> Result<DirectoryListing, Errno> {
         let (handle, stamp) = self.scan.open(&job.path)?;
         let directory = handle.as_fd();
         let known = self.scan.index.directories.get(&job.path);
@@ -301,15 +307,21 @@ impl Lister<'_> {
             }
             _ => Arc::clone(&job.rules),
         };
-        let mut listing =
-            DirectoryListing { stamp, rules: Arc::clone(&rules), rule_files, files: Vec::new(), forced };
-        listing.files.reserve(names.len());
-        let visit = DirectoryVisit { job, known, directory, rules, forced };
+        found.files.reserve(names.len());
+        let visit = DirectoryVisit {
+            job,
+            index: self.scan.index,
+            known,
+            directory,
+            rules: Arc::clone(&rules),
+            forced,
+        };
         for (name, kind) in names {
-            self.visit(&visit, name, kind, &mut listing.files, more);
+            self.visit(&visit, name, kind, found);
         }
-        listing.files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        Ok(Some(listing))
+        let mut files = std::mem::take(&mut found.files);
+        files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(DirectoryListing { stamp, rules, rule_files, files, forced })
     }
 
     fn visit(
@@ -317,21 +329,28 @@ impl Lister<'_> {
         visit: &DirectoryVisit<'_>,
         name: ListedName,
         kind: Option<Type>,
-        files: &mut Vec<ListedEntry>,
-        more: &mut Vec<ListingJob>,
+        found: &mut FoundEntries,
     ) {
-        let position = visit.known.map(|known| position(&known.files, name.as_os_str()));
-        let is_known = matches!(position, Some(Ok(_)));
+        let known = visit.known_file(name.as_os_str());
+        let is_known = known.is_some();
         let mut stamp = None;
         if kind != Some(Type::Directory) {
             if !is_known && kind.is_some() && visit.ignores(name.as_os_str(), false) {
                 return;
             }
-            let Ok(found) = stamp_at(visit.directory, name.0.as_c_str()) else { return };
-            stamp = Some(found);
+            stamp = match stamp_at(visit.directory, name.0.as_c_str()) {
+                Ok(stamp) => Some(stamp),
+                Err(errno) if is_missing(errno) => return,
+                // Not accessible at the moment: the last state stays.
+                Err(_) => known.and_then(|known| known.stamp),
+            };
+            if stamp.is_none() {
+                found.unseen.push(visit.job.path.join(name.as_os_str()));
+                return;
+            }
         }
         match stamp.map_or(EntryKind::Directory, |stamp| stamp.kind()) {
-            EntryKind::Directory => more.extend(self.directory_job(visit, name.as_os_str())),
+            EntryKind::Directory => found.directories.extend(self.directory_job(visit, name.as_os_str())),
             EntryKind::Special => {}
             EntryKind::File | EntryKind::Link => {
                 let Some(stamp) = stamp else { return };
@@ -345,7 +364,7 @@ impl Lister<'_> {
                     }
                 }
                 let adopted = visit.adopts(name.as_os_str(), false);
-                files.push(ListedEntry { name: name.0, stamp, adopted });
+                found.files.push(ListedEntry { name: name.0, stamp, adopted });
             }
         }
     }
@@ -359,14 +378,30 @@ impl Lister<'_> {
         if rules.ignores(&path, true) {
             return None;
         }
+        // Otherwise a scan of a very large directory would not end.
+        let is_full = self.files.load(Ordering::Relaxed) >= self.scan.max_files
+            || self.directories.fetch_add(1, Ordering::Relaxed) >= self.scan.max_files;
+        if is_full {
+            self.truncated.store(true, Ordering::Relaxed);
+            return None;
+        }
         Some(ListingJob { adopted: visit.adopts(name, true), path, rules, forced: false })
     }
+}
+
+/// The entries of a directory.
+#[derive(Debug, Default)]
+struct FoundEntries {
+    files: Vec<ListedEntry>,
+    directories: Vec<ListingJob>,
+    unseen: Vec<PathBuf>,
 }
 
 /// The directory whose entries are visited.
 #[derive(Debug)]
 struct DirectoryVisit<'a> {
     job: &'a ListingJob,
+    index: &'a FileIndex,
     known: Option<&'a IndexedDirectory>,
     directory: BorrowedFd<'a>,
     rules: Arc<IgnoreRules>,
@@ -378,12 +413,19 @@ impl DirectoryVisit<'_> {
         self.rules.ignores(&self.job.path.join(name), is_directory)
     }
 
+    fn known_file(&self, name: &OsStr) -> Option<&KnownFile> {
+        let files = &self.known?.files;
+        files.get(position(files, name).ok()?).map(|file| &file.known)
+    }
+
     /// Whether an entry that is not ignored may have existed before without being seen.
     fn adopts(&self, name: &OsStr, is_directory: bool) -> bool {
         let was_ignored = |known: &IndexedDirectory| {
             self.forced && known.rules.ignores(&self.job.path.join(name), is_directory)
         };
-        self.job.adopted || self.known.is_some_and(was_ignored)
+        let was_unseen =
+            || !self.index.unseen.is_empty() && self.index.unseen.contains(&self.job.path.join(name));
+        self.job.adopted || self.index.truncated || was_unseen() || self.known.is_some_and(was_ignored)
     }
 }
 

@@ -1,9 +1,11 @@
 //! What is recorded, and for which call.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use innkeeper_core::edits::{
-    CallOutcome, ChangeSelection, EditLog as _, EditReach, EditSource, FileVersion, PlannedChange,
-    PlannedEdit, PlannedReplacement, RecordedEdit, UnknownContent,
+    CallOutcome, ChangeSelection, EditLog as _, EditReach, EditSource, EditStorage as _, FileVersion,
+    OperationKind, PlannedChange, PlannedEdit, PlannedReplacement, RecordedEdit, StoredBlob, UnknownContent,
 };
 use innkeeper_core::ids::TurnId;
 use innkeeper_workspace::EditLogConfig;
@@ -148,7 +150,8 @@ async fn background_command_owns_its_edits_until_it_ends() {
     chat.recorder.background_ended("server".to_owned()).await;
     desk.write("later.txt", "x\n");
     chat.shell("t2", "b2", || {}).await;
-    let expected = ["created early.txt +1 -0 shell", "created late.txt +1 -0 shell"];
+    // The user may have created the second one.
+    let expected = ["created early.txt +1 -0 shell", "created late.txt +1 -0 shell overlaps"];
     assert_eq!(desk.listed("s:/1", turns(&["t1"])).await, expected);
     assert_eq!(desk.listed("s:/1", ALL).await, expected);
 }
@@ -185,6 +188,26 @@ async fn changes_before_a_repeated_announcement_are_not_the_calls() {
     chat.announce("t1", "e1", reach).await;
     desk.write("a.txt", "agent\nx\nuser\n");
     assert_eq!(described(&desk, &chat.ended("e1").await), ["changed a.txt +1 -0 tool"]);
+}
+
+#[tokio::test]
+async fn repeated_announcement_with_another_reach_replaces_the_first() {
+    let desk = Desk::new();
+    desk.write("a.txt", "1\n");
+    let chat = desk.chat("s:/1", "c:/1").await;
+    let outside = EditReach::Files(vec![desk.path("../outside.txt")]);
+    for (call, first, second) in [
+        ("one", EditReach::Files(vec![desk.path("a.txt")]), outside.clone()),
+        ("two", EditReach::Files(vec![desk.path("a.txt")]), EditReach::AnyFile),
+        ("three", EditReach::AnyFile, outside),
+    ] {
+        chat.announce("t1", call, first).await;
+        chat.announce("t1", call, second).await;
+        chat.ended(call).await;
+    }
+    desk.write("mine.txt", "1\n");
+    chat.shell("t1", "command", || desk.write("a.txt", "22\n")).await;
+    assert_eq!(desk.listed("s:/1", ALL).await, ["changed a.txt +1 -1 shell"]);
 }
 
 #[tokio::test]
@@ -521,4 +544,33 @@ async fn diff_of_two_contents_is_a_document() {
     assert_eq!(document["added"], 1);
     let unknown = innkeeper_core::edits::BlobDigest::of(b"unknown");
     assert_eq!(desk.log.diff(None, Some(unknown)).await.unwrap(), None);
+}
+
+/// Waits for a garbage collection that began after this call.
+async fn collect_garbage(desk: &Desk) {
+    let marker = StoredBlob::new("nothing refers to this");
+    desk.storage.put_blobs(vec![marker.clone()]).unwrap();
+    while !desk.storage.stored_blobs(&[marker.digest]).unwrap().is_empty() {
+        // Each removal requests one.
+        desk.log.remove_session(uri("s:/removed")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn content_before_a_running_call_survives_garbage_collections() {
+    let desk = Desk::new();
+    desk.log.start();
+    desk.write("a.txt", "before\n");
+    let chat = desk.chat("s:/1", "c:/1").await;
+    let other = desk.chat("s:/2", "c:/2").await;
+    chat.announce("t1", "edit", EditReach::Files(vec![desk.path("a.txt")])).await;
+    desk.write("a.txt", "after\n");
+    // The tracker forgets the content before, and there is no record yet.
+    other.shell("t1", "list", || {}).await;
+    collect_garbage(&desk).await;
+    chat.ended("edit").await;
+    assert_eq!(desk.listed("s:/1", ChangeSelection::All).await, ["changed a.txt +1 -1 tool"]);
+    desk.operate(OperationKind::Undo, ChangeSelection::All, desk.file("a.txt"), false).await;
+    assert_eq!(desk.read("a.txt"), "before\n");
 }

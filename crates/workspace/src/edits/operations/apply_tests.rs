@@ -521,6 +521,23 @@ fn repair_leaves_file_that_another_program_changed() {
 }
 
 #[test]
+fn repair_does_not_complete_an_operation_that_changed_nothing() {
+    let bench = Workbench::new();
+    let changes = [change("first", text("1\n"), text("2\n")), change("second", text("1\n"), text("2\n"))];
+    for change in &changes {
+        put(&bench.path(&change.name), &change.before);
+    }
+    // It failed and was rolled back, but the storage failed, too.
+    let (operation, blobs) = bench.operation(&changes);
+    bench.storage.begin_operation(operation, blobs).unwrap();
+    put(&bench.path("second"), &text("mine\n"));
+    let before = tree(&bench.root);
+    assert_eq!(repair(&bench.storage).unwrap(), RepairReport { rolled_back: 1, ..RepairReport::default() });
+    assert_eq!(tree(&bench.root), before);
+    assert_eq!((bench.unfinished(), bench.records().len()), (0, 0));
+}
+
+#[test]
 fn operation_that_cannot_be_completed_is_rolled_back_by_repair() {
     let bench = Workbench::new();
     let mut changes = vec![
@@ -571,6 +588,7 @@ fn interrupted_redo_takes_last_operation_back() {
     let (mut redo, blobs) = bench.operation(&[change("file", text("2\n"), text("1\n"))]);
     redo.can_redo = false;
     bench.storage.begin_operation(redo, blobs).unwrap();
+    put(&bench.path("file"), &text("1\n"));
     assert_eq!(repair(&bench.storage).unwrap().completed, 1);
     assert_eq!(std::fs::read(bench.path("file")).unwrap(), b"1\n");
     assert_eq!(bench.storage.last_operation(&session).unwrap(), None);

@@ -184,6 +184,9 @@ fn in_threads<T: Send>(cases: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T> 
 /// file, and five others.
 const POINTS: usize = 2 + 20 + 40 + 5;
 
+/// The point after the first file is changed.
+const FIRST_CHANGED: usize = 25;
+
 #[test]
 fn killed_operation_is_done_or_not_done_after_repair() {
     const NAME: &str = "killed_operation_is_done_or_not_done_after_repair";
@@ -196,8 +199,8 @@ fn killed_operation_is_done_or_not_done_after_repair() {
         assert_eq!(killed, point < POINTS, "point {point}");
         repaired(directory.path())
     });
-    let expected: Vec<bool> = (0..=POINTS).map(|point| point >= 2).collect();
-    assert_eq!(outcomes, expected, "done if and only if it was stored");
+    let expected: Vec<bool> = (0..=POINTS).map(|point| point >= FIRST_CHANGED).collect();
+    assert_eq!(outcomes, expected, "done if and only if a file was changed");
 }
 
 #[test]
@@ -206,10 +209,10 @@ fn killed_repair_is_completed_by_the_next_one() {
     if let Ok(arguments) = std::env::var(CHILD) {
         return run_child(&arguments);
     }
-    // The operation ends while it stages, in the middle of the renames, and after them.
+    // The operation ends after the first change, in the middle of the renames, and after them.
     let cases: Vec<(usize, usize)> = (0..64)
         .step_by(7)
-        .map(|point| (10, point))
+        .map(|point| (FIRST_CHANGED, point))
         .chain((0..30).step_by(2).map(|point| (45, point)))
         .chain((0..3).map(|point| (65, point)))
         .collect();

@@ -4,6 +4,9 @@
 //! with the version before the operation get the version after it. A file that has neither
 //! was changed by another program and is left alone. If the operation cannot be completed,
 //! it is rolled back; if that fails, too, it is tried again on the next start.
+//!
+//! An operation that changed no file is not completed: it may be one that failed long ago and
+//! could not be deleted, and its client was told that nothing was changed.
 
 use std::path::PathBuf;
 
@@ -40,6 +43,12 @@ pub(super) fn repair_with(
     let mut report = RepairReport::default();
     for operation in storage.unfinished_operations()? {
         let label = &operation.label;
+        if is_untouched(storage, &operation, faults) {
+            storage.cancel_operation(operation.id)?;
+            tracing::info!(label, "deleted an interrupted operation that changed nothing");
+            report.rolled_back += 1;
+            continue;
+        }
         match complete(storage, &operation, faults) {
             Ok(completed) => {
                 let consumed = consumed_by(storage, &operation)?;
@@ -67,6 +76,19 @@ pub(super) fn repair_with(
         }
     }
     Ok(report)
+}
+
+/// Whether none of the files has its new version. Then removes the staged files.
+fn is_untouched(storage: &dyn EditStorage, operation: &OperationRecord, faults: &FaultPoints) -> bool {
+    let run = OperationRun::new(storage, operation, faults);
+    let is_untouched = operation.steps.iter().enumerate().all(|(index, step)| {
+        let found = run.place(index).and_then(|place| run.has_version(&place, &step.after));
+        found.is_ok_and(|found| found.is_none())
+    });
+    if is_untouched {
+        run.remove_staged();
+    }
+    is_untouched
 }
 
 /// The operation that an interrupted redo took back. A redo always takes back the last one.
