@@ -175,11 +175,16 @@ impl Changesets {
             edition: AtomicU64::new(0),
             operating: Semaphore::new(1),
             runs: Mutex::default(),
-            closed: CancellationToken::new(),
+            // Requests that wait for a computation end with the host.
+            closed: self.ending.child_token(),
         });
         let mut open = lock(&self.open);
         if open.contains_key(channel) {
             return Ok(());
+        }
+        // It may have been deleted meanwhile. Later, its changesets are removed with it.
+        if !self.store.has(&changeset.address.session) {
+            return Err(ChangesetError::Unknown(channel.clone()));
         }
         if open.len() >= MAX_OPEN {
             return Err(ChangesetError::TooMany { limit: MAX_OPEN });

@@ -52,6 +52,15 @@ pub(crate) struct ServerContext {
     pub(crate) wire_log: Option<WireLog>,
     /// Free connection slots.
     pub(crate) connections: Arc<Semaphore>,
+    /// Free watches of stored contents.
+    pub(crate) content_watches: Arc<Semaphore>,
+}
+
+impl ServerContext {
+    /// The watches of stored contents of all clients: as many as of files.
+    pub(crate) fn content_watches() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(256))
+    }
 }
 
 #[cfg(test)]
@@ -83,6 +92,7 @@ impl ServerContext {
             counters: Counters::default(),
             wire_log: None,
             connections: Arc::new(Semaphore::new(limits.connections)),
+            content_watches: Self::content_watches(),
         })
     }
 }

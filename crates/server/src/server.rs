@@ -204,6 +204,7 @@ impl Server {
             counters: Counters::default(),
             wire_log: options.wire_log,
             connections: Arc::new(Semaphore::new(options.limits.connections)),
+            content_watches: ServerContext::content_watches(),
         });
         let policy = TcpPolicy {
             admission: Arc::new(config.admission),

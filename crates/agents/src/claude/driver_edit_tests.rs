@@ -301,6 +301,28 @@ async fn turn_is_cancelled_while_a_result_is_recorded() {
     scene.stop().await;
 }
 
+#[tokio::test]
+async fn call_that_is_denied_during_its_announcement_is_ended_after_it() {
+    let mut script = slow();
+    let mut scene = script.scene().await;
+    scene.runtime.say(hook("call", "Bash", json!({"command": "x"}))).await;
+    scene.query().await;
+    scene.decide_about("call", PermissionStage::BeforeUse, PermissionVerdict::NoObjection).await;
+    script.told(["before call any in turn"]).await;
+    scene.cancel("turn").await;
+    let answer = scene.runtime.read().await;
+    let output = &answer["response"]["response"]["hookSpecificOutput"];
+    assert_eq!(output["permissionDecision"], "deny", "{answer}");
+    let interrupt = scene.runtime.request("interrupt").await;
+    scene.runtime.agree(&interrupt).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    // Otherwise the announcement could come last, and the call would never end.
+    assert_eq!(script.rest(), [""; 0]);
+    script.permit(100);
+    script.told(["before call any in turn", "after call"]).await;
+    scene.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn closed_session_does_not_wait_for_the_recorder_forever() {
     let mut script = slow();

@@ -469,3 +469,28 @@ async fn input_that_the_user_changed_is_checked_again() {
     }
     scene.stop().await;
 }
+
+#[tokio::test]
+async fn question_of_a_background_subagent_is_asked_again_after_its_turn() {
+    let mut scene = Scene::in_turn().await;
+    let started = json!({"type": "system", "subtype": "task_started", "task_id": "agent", "tool_use_id": "delegate", "task_type": "local_agent"});
+    scene.runtime.say(started).await;
+    for agent in ["agent", "unknown"] {
+        let ask = json!({"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": agent, "agent_id": agent, "input": {"command": "x"}});
+        scene.runtime.say(request_about(agent, ask)).await;
+        assert_eq!(scene.query().await.turn, Some(TurnId::new("turn")));
+    }
+    scene.runtime.result(json!({})).await;
+    scene.runtime.say(json!({"type": "system", "subtype": "session_state_changed", "state": "idle"})).await;
+    assert_eq!(scene.ended().await.1, "turn");
+    let query = scene.query().await;
+    let turn = query.turn.unwrap();
+    assert!(turn.as_str().starts_with("question-"), "{turn}");
+    assert_eq!((query.tool_call.as_str(), query.stage), ("agent", PermissionStage::Required));
+    scene.decide_about("agent", PermissionStage::Required, PermissionVerdict::Allowed).await;
+    let answer = scene.runtime.read().await;
+    assert_eq!(answer["response"]["request_id"], "agent");
+    assert_eq!(answer["response"]["response"]["behavior"], "allow", "{answer}");
+    assert_eq!(scene.ended().await.1, turn.as_str());
+    scene.stop().await;
+}

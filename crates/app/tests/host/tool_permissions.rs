@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use innkeeper_testkit::{Observer, in_time, runtimes};
+use innkeeper_testkit::{Observer, eventually, in_time, runtimes};
 use serde_json::{Value, json};
 
 use crate::asking::{AskingSession, CLIENT, confirmation, echo, shell, text, tool, write};
@@ -200,6 +200,32 @@ async fn call_of_subagent_is_asked_and_runs_only_when_allowed() -> Result<()> {
         asking.agrees_with_a_fresh_client().await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn call_of_background_subagent_is_asked_again_when_the_turn_ends() -> Result<()> {
+    // The older runtime does not end a turn before its subagents.
+    let [native, _] = runtimes()?;
+    let mut asking = AskingSession::start(options(native), json!({})).await?;
+    let folder = asking.host.work_dir();
+    let steps = [delegate("git init one", true), "wait 3000".to_owned(), text("done")];
+    asking.say("turn-1", &steps).await?;
+    let call = asking.permission("turn-1").await?;
+    assert_eq!(call["toolInput"], "git init one", "{call:#}");
+
+    let asks_in_own_turn = |client: &Observer| {
+        let turn = client.chat(&asking.chat).ok().and_then(|chat| chat.active_turn.clone());
+        turn.is_some_and(|turn| turn.id != "turn-1") && is_asked(client, &asking.session)
+    };
+    asking.client.until("the question in its own turn", asks_in_own_turn).await?;
+    let turn = asking.client.chat(&asking.chat)?.active_turn.as_ref().context("no turn")?.id.clone();
+    let call = asking.permission(&turn).await?;
+    assert!(!folder.join("one").exists(), "the call ran without permission");
+    asking.approve(&turn, &call, "allow-once").await?;
+    eventually(Duration::from_secs(30), "the allowed call ran", || folder.join("one").exists()).await?;
+    let idle = |client: &Observer| client.chat(&asking.chat).is_ok_and(|chat| chat.active_turn.is_none());
+    asking.client.until("the end of all turns", idle).await?;
+    asking.agrees_with_a_fresh_client().await
 }
 
 #[tokio::test]

@@ -54,7 +54,12 @@ enum ChannelFate {
 }
 
 /// Waits until the changeset has to be computed again or is not needed.
-async fn until_wanted(changesets: &Changesets, changeset: &OpenChangeset, poll_at: Instant) -> ChannelFate {
+async fn until_wanted(
+    changesets: &Changesets,
+    changeset: &OpenChangeset,
+    mut poll_at: Instant,
+) -> ChannelFate {
+    let has_audience = || changesets.store.has_audience(std::slice::from_ref(&changeset.channel), None);
     loop {
         tokio::select! {
             () = changesets.ending.cancelled() => return ChannelFate::End,
@@ -64,6 +69,10 @@ async fn until_wanted(changesets: &Changesets, changeset: &OpenChangeset, poll_a
                 return ChannelFate::Compute;
             }
             () = tokio::time::sleep_until(poll_at) => {
+                if !has_audience() {
+                    poll_at = Instant::now() + POLL;
+                    continue;
+                }
                 changeset.requested.fetch_add(1, Ordering::SeqCst);
                 return ChannelFate::Poll;
             }

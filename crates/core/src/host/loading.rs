@@ -382,9 +382,10 @@ impl Drop for Cleanup {
             std::iter::once(self.uri.clone()).chain(self.addresses.chats_of(&self.uri)).collect();
         match &self.ended {
             Some(Ended { ending: SessionEnding::Dispose, stored: Ok(()), .. }) => {
+                // First, so that no further changeset is opened.
+                self.store.remove(&channels);
                 let changesets = self.changesets.end_session(&self.uri);
                 self.store.remove_row(&self.uri);
-                self.store.remove(&channels);
                 self.store.remove(&changesets);
                 sessions.unlisted.remove(&self.uri);
                 self.addresses.release_all_of(&self.uri);

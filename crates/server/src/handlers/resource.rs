@@ -182,7 +182,7 @@ impl Connection {
         let edit = EditResource::parse(&request.uri);
         let work = async move {
             let watch = match edit {
-                Some(edit) => edit.watch(&shared.host).await?,
+                Some(edit) => edit.watch(&shared).await?,
                 None => shared.files.watch(request).await?,
             };
             let channel = watches::publish(&shared.host, &shared.tasks, &shared.stop, state, watch)

@@ -14,10 +14,11 @@ use innkeeper_core::edits::{BlobUri, DiffUri};
 use innkeeper_core::files::{FileChange, FileError, FileWatch};
 use innkeeper_core::media;
 use serde_json::value::RawValue;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::resource::{OUTPUT_RESERVATION, base64_size, encoded};
 use crate::concurrent::ReservedResult;
-use crate::connection::Connection;
+use crate::connection::{Connection, ServerContext};
 use crate::rpc::RpcError;
 
 /// A resource of the edit log.
@@ -70,15 +71,19 @@ impl EditResource {
 
     /// A watch, if the resource exists. It never reports a change, because the content of an
     /// address does not change.
-    pub(super) async fn watch(&self, host: &Host) -> Result<Box<dyn FileWatch>, RpcError> {
-        self.read(host).await?;
-        Ok(Box::new(UnchangingWatch))
+    pub(super) async fn watch(&self, shared: &ServerContext) -> Result<Box<dyn FileWatch>, RpcError> {
+        let Ok(permit) = Arc::clone(&shared.content_watches).try_acquire_owned() else {
+            let what = "the number of watched contents".to_owned();
+            return Err(FileError::TooLarge { what, limit: "256 watches" }.into());
+        };
+        self.read(&shared.host).await?;
+        Ok(Box::new(UnchangingWatch(permit)))
     }
 }
 
-/// A watch of a resource that does not change.
+/// A watch of a resource that does not change, with its share of the limit.
 #[derive(Debug)]
-struct UnchangingWatch;
+struct UnchangingWatch(#[expect(dead_code, reason = "held until the watch ends")] OwnedSemaphorePermit);
 
 impl FileWatch for UnchangingWatch {
     fn changes(&mut self) -> Pin<Box<dyn Future<Output = Option<Vec<FileChange>>> + Send + '_>> {
@@ -95,8 +100,15 @@ impl Connection {
     ) {
         let (shared, budget) = (Arc::clone(&self.shared), self.concurrent.budget());
         let work = async move {
-            let reservation = budget.reserve(base64_size(OUTPUT_RESERVATION)).await;
-            let (data, encoding) = encoded(&edit.read(&shared.host).await?, encoding);
+            let mut reservation = budget.reserve(base64_size(OUTPUT_RESERVATION)).await;
+            let content = edit.read(&shared.host).await?;
+            let size = u64::try_from(content.len()).unwrap_or(u64::MAX);
+            if size > OUTPUT_RESERVATION {
+                // Returned first: two requests could wait for each other's share.
+                drop(reservation.take());
+                reservation = budget.reserve(base64_size(size)).await;
+            }
+            let (data, encoding) = encoded(&content, encoding);
             let result = ResourceReadResult { data, encoding, content_type: edit.content_type() };
             Ok(ReservedResult { result, reservation })
         };

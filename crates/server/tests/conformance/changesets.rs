@@ -403,6 +403,39 @@ async fn stored_contents_and_diffs_are_read_resolved_and_watched() {
     }
 }
 
+#[tokio::test]
+async fn many_large_contents_are_read_at_once() {
+    let (options, log) = scripted();
+    let mut scene = Scene::of(options).await;
+    let wire = &mut scene.wire;
+    let content = log.store(&vec![0xff; 6 * 1024 * 1024]);
+    let mut requests = Vec::new();
+    for _ in 0..16 {
+        let params = json!({"uri": format!("innkeeper-blob:/{content}/a")});
+        requests.push(wire.send_request("resourceRead", params).await);
+    }
+    // Together, the responses are larger than the connection's queue.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for id in requests {
+        let answer = wire.answer(&id).await;
+        let data = answer["result"]["data"].as_str().unwrap();
+        assert_eq!(data.len(), 8 * 1024 * 1024);
+    }
+}
+
+#[tokio::test]
+async fn number_of_watched_contents_is_limited() {
+    let (options, log) = scripted();
+    let mut scene = Scene::of(options).await;
+    let wire = &mut scene.wire;
+    let watch = json!({"uri": format!("innkeeper-blob:/{}/a", log.store(b"x")), "recursive": false});
+    for _ in 0..256 {
+        wire.ask("createResourceWatch", watch.clone()).await;
+    }
+    let refused = wire.request("createResourceWatch", watch).await;
+    assert!(refused["error"]["message"].as_str().unwrap().contains("256 watches"), "{refused}");
+}
+
 /// A changed file whose undo is refused.
 pub(crate) fn not_undoable(uri: &str) -> ChangedFile {
     ChangedFile { not_undoable: Some("too large".to_owned()), ..ScriptedEditLog::file(uri, 1) }

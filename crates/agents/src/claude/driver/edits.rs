@@ -23,6 +23,7 @@ use innkeeper_core::edits::{CallOutcome, EditReach, EditRecorder, RecordedEdit, 
 use innkeeper_core::ids::TurnId;
 use serde_json::Value;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::super::map::CallEdits;
 use super::edit_reach::{ResultFields, planned, reach};
@@ -75,6 +76,9 @@ pub(super) struct AnnouncedCall {
     agent: Option<String>,
     /// The runtime's working directory at the time of the call.
     cwd: PathBuf,
+    /// Cancelled when its announcement has ended. The recorder must not learn of the end of the
+    /// call before.
+    announced: CancellationToken,
 }
 
 /// A call about which the runtime asks.
@@ -169,6 +173,7 @@ impl EditTracking {
             with_hooks,
             agent: asked.agent.map(str::to_owned),
             cwd: cwd.to_owned(),
+            announced: CancellationToken::new(),
         })
     }
 
@@ -179,9 +184,11 @@ impl EditTracking {
         if call.scans() {
             self.scanned_at = Some(Instant::now());
         }
+        let announced = call.announced.clone().drop_guard();
         self.calls.insert(call.id.clone(), call);
         let recorder = Arc::clone(&self.recorder);
         Box::pin(async move {
+            let _announced = announced;
             for call in ended {
                 recorder.after_call(call, CallOutcome::default()).await;
             }
@@ -214,6 +221,7 @@ impl EditTracking {
         let Some(call) = self.calls.remove(call) else { return };
         let recorder = Arc::clone(&self.recorder);
         self.push(async move {
+            call.announced.cancelled().await;
             for tracked in call.tracked() {
                 let id = tracked.tool_call.clone();
                 recorder.before_call(tracked).await;
@@ -235,6 +243,11 @@ impl EditTracking {
         Some(Box::pin(async move { preview.await.into_iter().map(|recorded| recorded.edit).collect() }))
     }
 
+    /// Whether a subagent is at work, perhaps in the background.
+    pub(super) fn is_at_work(&self, agent: &str) -> bool {
+        self.tasks.is_live_agent(agent)
+    }
+
     pub(super) fn begin_turn(&mut self, turn: &TurnId) {
         self.recorder.begin_turn(turn);
         self.last_turn = Some(turn.clone());
@@ -244,7 +257,7 @@ impl EditTracking {
     pub(super) fn end_turn(&mut self, turn: TurnId) {
         let live = self.tasks.live_agents();
         let continues = |call: &AnnouncedCall| call.agent.as_ref().is_some_and(|agent| live.contains(agent));
-        drop(self.take_calls(|call| call.turn == turn && !continues(call)));
+        let ended = self.take_calls(|call| call.turn == turn && !continues(call));
         self.tasks.turn_ended(&turn);
         // A hook of a call whose result is not reported. Later changes are not its work.
         self.ended_hook = None;
@@ -252,6 +265,7 @@ impl EditTracking {
         let continued: Vec<TrackedCall> = continued.flat_map(AnnouncedCall::tracked).map(resumed).collect();
         let recorder = Arc::clone(&self.recorder);
         self.push(async move {
+            until_announced(&ended).await;
             recorder.end_turn(turn).await;
             for call in continued {
                 recorder.before_call(call).await;
@@ -288,7 +302,7 @@ impl EditTracking {
             self.end_hook(&hook);
         }
         let calls = self.take_calls(|_| true);
-        self.end_silently(&calls);
+        self.end_silently(calls);
         let Some(work) = self.work.take() else { return };
         if tokio::time::timeout(FINISH_TIME, work).await.is_err() {
             tracing::warn!("the recorder of edits did not finish in time");
@@ -390,7 +404,7 @@ impl EditTracking {
         match self.tasks.ended(id) {
             TaskEnd::Subagent => {
                 let calls = self.take_calls(|call| call.agent.as_ref() == Some(id));
-                self.end_silently(&calls);
+                self.end_silently(calls);
             }
             TaskEnd::Command(call) => self.background_ended(call),
             TaskEnd::Nothing => {}
@@ -398,11 +412,15 @@ impl EditTracking {
     }
 
     /// Ends calls whose results the runtime does not report.
-    fn end_silently(&mut self, calls: &[AnnouncedCall]) {
+    fn end_silently(&mut self, calls: Vec<AnnouncedCall>) {
         let ended = calls.iter().flat_map(AnnouncedCall::ids);
         let ended: Vec<_> = ended.map(|call| (call.clone(), call, CallOutcome::default())).collect();
         if !ended.is_empty() {
-            self.push(end_calls(Arc::clone(&self.recorder), ended, None));
+            let ending = end_calls(Arc::clone(&self.recorder), ended, None);
+            self.push(async move {
+                until_announced(&calls).await;
+                ending.await
+            });
         }
     }
 
@@ -463,6 +481,13 @@ impl EditTracking {
             }),
             None => Box::pin(work),
         });
+    }
+}
+
+/// Waits until the announcements of calls have ended.
+async fn until_announced(calls: &[AnnouncedCall]) {
+    for call in calls {
+        call.announced.cancelled().await;
     }
 }
 

@@ -100,10 +100,11 @@ impl ClaudeDriver {
     pub(super) fn end_turn(&mut self, current: Current, outcome: TurnOutcome) -> Result<(), End> {
         let turn = current.turn.clone();
         self.turn_ended = true;
-        self.turn_without_requests(&turn);
+        let unanswered = self.turn_without_requests(&turn);
         self.edits.end_turn(turn.clone());
         self.link_answer(current);
-        Ok(self.events.push(AgentEvent::TurnEnded { turn, outcome })?)
+        self.events.push(AgentEvent::TurnEnded { turn, outcome })?;
+        self.ask_again(unanswered)
     }
 
     /// Reports the id of the model's last message in the turn, if there is one.

@@ -50,6 +50,11 @@ impl RuntimeTasks {
         self.0.get(agent).is_some_and(|task| !task.has_results)
     }
 
+    /// Whether a subagent is at work.
+    pub(super) fn is_live_agent(&self, agent: &str) -> bool {
+        self.0.get(agent).is_some_and(|task| task.is_agent && !task.has_ended)
+    }
+
     /// The subagents that are at work.
     pub(super) fn live_agents(&self) -> HashSet<String> {
         let live = self.0.iter().filter(|(_, task)| task.is_agent && !task.has_ended);

@@ -43,6 +43,14 @@ pub(super) struct WaitingRequest {
     kind: WaitingKind,
 }
 
+/// A request for permission whose turn has ended.
+#[derive(Debug)]
+pub(super) struct UnansweredRequest {
+    id: String,
+    tool_call: String,
+    ask: Box<CanUseTool>,
+}
+
 #[derive(Debug)]
 enum WaitingKind {
     /// The runtime is about to use a tool.
@@ -386,14 +394,34 @@ impl ClaudeDriver {
 
     /// Drops the requests of a turn that has ended: some runtimes do not withdraw them. Checks
     /// that no user sees are still answered, since a subagent in the background may wait for them.
-    pub(super) fn turn_without_requests(&mut self, turn: &TurnId) {
-        self.waiting_requests.retain_mut(|waiting| {
+    /// Returns the subagents' requests for permission, with which they wait, too.
+    pub(super) fn turn_without_requests(&mut self, turn: &TurnId) -> Vec<UnansweredRequest> {
+        let mut unanswered = Vec::new();
+        for mut waiting in std::mem::take(&mut self.waiting_requests) {
             if !waiting.is_of(turn) {
-                return true;
+                self.waiting_requests.push(waiting);
+                continue;
             }
-            waiting.turn = None;
-            waiting.kind.is_check()
-        });
+            if waiting.kind.is_check() {
+                waiting.turn = None;
+                self.waiting_requests.push(waiting);
+            } else if let WaitingKind::Permission { tool_call, ask } = waiting.kind
+                && ask.agent_id.as_deref().is_some_and(|agent| self.edits.is_at_work(agent))
+            {
+                unanswered.push(UnansweredRequest { id: waiting.id, tool_call, ask });
+            }
+        }
+        unanswered
+    }
+
+    /// Asks again in another turn.
+    pub(super) fn ask_again(&mut self, unanswered: Vec<UnansweredRequest>) -> Result<(), End> {
+        for UnansweredRequest { id, tool_call, ask } in unanswered {
+            // Clients show the call as part of the ended turn.
+            self.mapper.forget_call(tool_call);
+            self.permission_request(&id, ask)?;
+        }
+        Ok(())
     }
 
     /// Denies the requests of a turn that was cancelled.

@@ -154,6 +154,11 @@ impl Mapper {
         self.tools.asked(turn, tool_call, name, input).into_iter().collect()
     }
 
+    /// Forgets a call, so that it can be shown in another turn.
+    pub(super) fn forget_call(&mut self, tool_call: String) {
+        self.tools.discard(&[tool_call]);
+    }
+
     /// The input of a call as the model wrote it, if the call is known.
     pub(super) fn input_of(&self, tool_call: &str) -> Option<Value> {
         self.tools.input_of(tool_call)
