@@ -9,6 +9,7 @@
 import { strict as assert } from 'node:assert';
 import { join } from 'node:path';
 
+import { realEditTests } from './browser-edits-real.mjs';
 import { runTests } from './browser-runner.mjs';
 import { ANSWER_MS, finished, fitsScreen, OUT, PAGE_MS, send, waitFor } from './browser-steps.mjs';
 import { tourTests } from './browser-tour.mjs';
@@ -235,7 +236,7 @@ const tests = {
   },
 
   // The fake host does not ask about folders.
-  ...(process.env.INNKEEPER_BIN?.endsWith('.mjs') ? {} : { ...trustTests, ...tourTests }),
+  ...(process.env.INNKEEPER_BIN?.endsWith('.mjs') ? {} : { ...trustTests, ...tourTests, ...realEditTests }),
 };
 
 /** The answer with nested Markdown is there up to its end, and the page around it works. */

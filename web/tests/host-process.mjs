@@ -11,13 +11,16 @@ const STOP_MS = 12_000;
 /** How much of the host's messages is kept for a failure report. */
 const STDERR_KEPT = 20_000;
 
-/** Gives the ready line's fields, `stop()`, and what the host wrote to stderr. `variables` override the environment. */
-export async function startHost(scratch, variables = {}) {
+/**
+ * Gives the ready line's fields, `stop()`, `kill()`, and what the host wrote to stderr. `variables` override the
+ * environment.
+ */
+export async function startHost(scratch, variables = {}, listen = '127.0.0.1:0') {
   const binary = process.env.INNKEEPER_BIN;
   if (!binary) throw new Error('INNKEEPER_BIN is not set: build the host and say where its binary is');
   const home = join(scratch, 'home');
   await mkdir(home, { recursive: true });
-  const options = ['serve', '--json', '--listen', '127.0.0.1:0', '--upstream', 'demo', '--no-open'];
+  const options = ['serve', '--json', '--listen', listen, '--upstream', 'demo', '--no-open'];
   const child = spawn(binary, [...options, '--data-dir', join(scratch, 'data')], {
     env: {
       ...process.env,
@@ -33,9 +36,13 @@ export async function startHost(scratch, variables = {}) {
   child.stderr.on('data', (data) => (stderr = (stderr + data).slice(-STDERR_KEPT)));
   const exited = new Promise((resolve) => child.once('exit', (code, signal) => resolve(signal ?? code)));
   const stop = () => stopChild(child, exited);
+  const kill = async () => {
+    child.kill('SIGKILL');
+    await exited;
+  };
   try {
     const ready = await readyLine(child, exited);
-    return { ...ready, stop, stderr: () => stderr };
+    return { ...ready, stop, kill, stderr: () => stderr };
   } catch (error) {
     await stop();
     throw new Error(`${error.message}\n${stderr}`);

@@ -259,7 +259,7 @@ impl Changesets {
     fn release(&self, changeset: &OpenChangeset) -> bool {
         let mut open = lock(&self.open);
         let mut used_at = lock(&changeset.used_at);
-        if self.store.has_audience(std::slice::from_ref(&changeset.channel), None) {
+        if self.has_audience(changeset) {
             *used_at = Instant::now();
             return false;
         }
@@ -271,6 +271,11 @@ impl Changesets {
             return true;
         }
         false
+    }
+
+    /// Whether clients are subscribed to a changeset.
+    fn has_audience(&self, changeset: &OpenChangeset) -> bool {
+        self.store.has_audience(std::slice::from_ref(&changeset.channel), None)
     }
 
     fn get(&self, channel: &ChannelUri) -> Option<Arc<OpenChangeset>> {

@@ -77,7 +77,10 @@ export function Conversation({ page }: { page: Page }) {
           <h1>{oneLine(session?.title) || 'New session'}</h1>
           {session?.workingDirectories?.[0] && (
             <p class="quiet">
-              <FolderIcon /> {oneLine(directoryPath(session.workingDirectories[0]))}
+              <FolderIcon />
+              <span class="head-path" title={oneLine(directoryPath(session.workingDirectories[0]))}>
+                <bdi>{oneLine(directoryPath(session.workingDirectories[0]))}</bdi>
+              </span>
             </p>
           )}
         </div>

@@ -17,6 +17,8 @@ export interface RefusedFile {
 export interface OperationReport {
   message: string;
   refused: readonly RefusedFile[];
+  /** Whether no file was changed: all were refused, or the operation failed. */
+  unchanged: boolean;
   /** Whether nothing was done, for a reason that is not about single files. */
   failed: boolean;
 }
@@ -39,7 +41,7 @@ function report(message: string, listed: unknown, isError: boolean): OperationRe
   const refused = (Array.isArray(listed) ? listed.slice(0, MAX_REFUSED) : []).flatMap(refusedOf);
   // The further lines of the message repeat the refused files.
   const shown = refused.length > 0 ? (message.split('\n')[0] ?? '') : message;
-  return { message: oneLine(shown, TEXT_CHARACTERS), refused, failed: isError && refused.length === 0 };
+  return { message: oneLine(shown, TEXT_CHARACTERS), refused, unchanged: isError, failed: isError && refused.length === 0 };
 }
 
 function refusedOf(value: unknown): RefusedFile[] {

@@ -102,12 +102,13 @@ it('finds the changesets of a session and of a turn', () => {
 it('reads the refused files of a result and of an error', () => {
   const refused = [{ uri: 'file:///x', reason: 'changed later', preview: 'innkeeper-blob:/1/x', canForce: true }, { uri: 3 }, null];
   const report = reportOf({ message: { markdown: 'Left 1 file alone.\n- `x`: changed later' }, _meta: { 'innkeeper.refused': refused } });
-  expect(report).toEqual({ message: 'Left 1 file alone.', refused: [refused[0]], failed: false });
+  expect(report).toEqual({ message: 'Left 1 file alone.', refused: [refused[0]], unchanged: false, failed: false });
   expect(failureOf(new RpcError(-32011, 'Could not undo 1 file.\n- x', { refused }))).toEqual({
     message: 'Could not undo 1 file.',
     refused: [refused[0]],
+    unchanged: true,
     failed: false,
   });
-  expect(failureOf(new Error('no connection'))).toEqual({ message: 'no connection', refused: [], failed: true });
-  expect(reportOf(null)).toEqual({ message: '', refused: [], failed: false });
+  expect(failureOf(new Error('no connection'))).toEqual({ message: 'no connection', refused: [], unchanged: true, failed: true });
+  expect(reportOf(null)).toEqual({ message: '', refused: [], unchanged: false, failed: false });
 });

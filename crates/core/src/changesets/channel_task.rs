@@ -25,7 +25,6 @@ const POLL_SHARE: u32 = 10;
 
 /// Runs until the channel is removed or the host shuts down.
 pub(super) async fn run(changesets: Arc<Changesets>, changeset: Arc<OpenChangeset>) {
-    let mut reason = ChannelFate::Compute;
     loop {
         let began = Instant::now();
         let updated = tokio::select! {
@@ -33,13 +32,12 @@ pub(super) async fn run(changesets: Arc<Changesets>, changeset: Arc<OpenChangese
             () = changeset.closed.cancelled() => return,
             updated = compute(&changesets, &changeset) => updated,
         };
-        if updated && reason == ChannelFate::Poll {
-            // The log did not report the change.
+        if updated {
+            // The log does not report the user's own changes, which any computation can find.
             changesets.request_counts(&changeset.address.session);
         }
         let poll = Instant::now() + POLL.max(began.elapsed() * POLL_SHARE);
-        reason = until_wanted(&changesets, &changeset, poll).await;
-        if reason == ChannelFate::End {
+        if until_wanted(&changesets, &changeset, poll).await == ChannelFate::End {
             return;
         }
     }
@@ -49,18 +47,13 @@ pub(super) async fn run(changesets: Arc<Changesets>, changeset: Arc<OpenChangese
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChannelFate {
     Compute,
-    Poll,
     End,
 }
 
 /// Waits until the changeset has to be computed again or is not needed.
-async fn until_wanted(
-    changesets: &Changesets,
-    changeset: &OpenChangeset,
-    mut poll_at: Instant,
-) -> ChannelFate {
-    let has_audience = || changesets.store.has_audience(std::slice::from_ref(&changeset.channel), None);
+async fn until_wanted(changesets: &Changesets, changeset: &OpenChangeset, poll_at: Instant) -> ChannelFate {
     loop {
+        let is_watched = changesets.has_audience(changeset);
         tokio::select! {
             () = changesets.ending.cancelled() => return ChannelFate::End,
             () = changeset.closed.cancelled() => return ChannelFate::End,
@@ -68,13 +61,9 @@ async fn until_wanted(
                 tokio::time::sleep(DEBOUNCE).await;
                 return ChannelFate::Compute;
             }
-            () = tokio::time::sleep_until(poll_at) => {
-                if !has_audience() {
-                    poll_at = Instant::now() + POLL;
-                    continue;
-                }
+            () = tokio::time::sleep_until(poll_at), if is_watched => {
                 changeset.requested.fetch_add(1, Ordering::SeqCst);
-                return ChannelFate::Poll;
+                return ChannelFate::Compute;
             }
             () = tokio::time::sleep(LOOK) => {
                 if changesets.release(changeset) {

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -85,6 +86,8 @@ pub struct EditDatabase {
     config: EditDatabaseConfig,
     state: Mutex<EditState>,
     read: ReadConnection,
+    /// Whether the tables were examined for damage. Once is enough, since it takes time.
+    is_examined: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -104,7 +107,8 @@ impl EditDatabase {
         if path.try_exists().map_err(|source| io_error(&path, source))? {
             drop(open_edits(&path, &file_stamp(config.clock.now()))?);
         }
-        Ok(Self { path, config, state: Mutex::new(EditState::Idle), read: Arc::default() })
+        let state = Mutex::new(EditState::Idle);
+        Ok(Self { path, config, state, read: Arc::default(), is_examined: AtomicBool::new(false) })
     }
 
     /// Writes all queued requests. Blocks until done. Later calls fail. A second call does
@@ -205,21 +209,33 @@ impl EditDatabase {
         }))
     }
 
-    /// Reads. If there is no database, nothing is found.
+    /// Reads. If there is no database, nothing is found. The first damage that a reader finds
+    /// makes the writer examine the file and replace it if necessary: a write that begins with
+    /// reading would never find it.
     fn reading<T: Default>(
         &self,
-        read: impl FnOnce(&Connection) -> Result<T, EditFailure>,
+        read: impl Fn(&Connection) -> Result<T, EditFailure>,
     ) -> Result<T, EditStorageError> {
         if !self.ready_to_read()? {
             return Ok(T::default());
         }
+        let mut result = self.read_once(&read);
+        if result.as_ref().is_err_and(EditFailure::is_damaged_file)
+            && !self.is_examined.swap(true, Ordering::SeqCst)
+        {
+            self.request(EditRequest::Examine)?;
+            result = self.read_once(&read);
+        }
+        result.map_err(|failure| failure.to_storage_error())
+    }
+
+    fn read_once<T>(&self, read: impl Fn(&Connection) -> Result<T, EditFailure>) -> Result<T, EditFailure> {
         let mut connection = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let db = match connection.take() {
             Some(db) => Ok(db),
             None => connect_edits(&self.path, ConnectionPurpose::Read),
         };
-        let db = db.map_err(|error| EditFailure::Sql(error).to_storage_error())?;
-        read(connection.insert(db)).map_err(|failure| failure.to_storage_error())
+        read(connection.insert(db?))
     }
 
     /// Whether there is a database. Opens it if necessary.

@@ -72,6 +72,9 @@ pub(crate) enum EditRequest {
     Delete(GarbageStep),
     /// Removes free pages from the file.
     Shrink,
+    /// Fails if a table is damaged, except for that of the contents, which are damaged one by
+    /// one. The writer then replaces the file.
+    Examine,
 }
 
 /// The result of a request.
@@ -284,9 +287,21 @@ impl EditRequest {
             Self::RemoveSession(session) => DeletedEdits::Session(session).apply(db)?,
             Self::Delete(step) => reply.count = garbage::delete(db, step)?,
             Self::Shrink => {}
+            Self::Examine => examine(db)?,
         }
         Ok(reply)
     }
+}
+
+fn examine(db: &Connection) -> Result<(), EditFailure> {
+    for table in ["blob", "record", "operation", "operation_blob", "review"] {
+        let sound: String = db.query_row(&format!("PRAGMA quick_check({table})"), [], |row| row.get(0))?;
+        if sound != "ok" {
+            let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+            return Err(rusqlite::Error::SqliteFailure(corrupt, Some(sound)).into());
+        }
+    }
+    Ok(())
 }
 
 fn append(db: &Connection, records: &[EditRecord]) -> Result<Vec<u64>, EditFailure> {

@@ -63,16 +63,42 @@ fn damaged_file_is_set_aside_when_opened() {
     }
 }
 
-#[test]
-fn damaged_page_is_noticed_by_write_and_file_is_set_aside() {
+/// A database with a table whose first page is overwritten.
+fn with_damaged_table(table: &str) -> EditFixture {
     let mut fixture = filled();
     let root: i64 = sql(&fixture.path())
-        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'record'", [], |row| row.get(0))
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = ?1", [table], |row| row.get(0))
         .expect("the table exists");
     overwrite(&fixture.path(), (root.unsigned_abs() - 1) * PAGE, &[0x5a; PAGE as usize]);
     fixture.reopen();
-    let error = fixture.database.records(&session(1)).expect_err("the page is damaged");
+    fixture
+}
+
+#[test]
+fn damaged_page_is_noticed_by_reader_and_file_is_set_aside() {
+    for table in ["record", "blob", "record_session"] {
+        let fixture = with_damaged_table(table);
+        fixture.database.put_blobs(vec![blob("new")]).expect("stored");
+        assert_eq!(fixture.database.records(&session(1)).expect("records"), [], "{table}");
+        assert_eq!(set_aside(&fixture).len(), 1, "{table}");
+        assert!(table != "blob" || fixture.is_stored(&blob("new")));
+    }
+}
+
+#[test]
+fn damaged_content_page_leaves_the_records() {
+    let fixture = with_damaged_table("content");
+    let records = fixture.database.records(&session(1)).expect("records");
+    let digest = records.iter().find_map(|record| record.after.stored_blob()).expect("a content");
+    let error = fixture.database.read_blob(digest).expect_err("the page is damaged");
     assert!(matches!(error, EditStorageError::Damaged(_)), "{error:?}");
+    assert_eq!(fixture.database.records(&session(1)).expect("records").len(), records.len());
+    assert_eq!(set_aside(&fixture), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn damaged_page_is_noticed_by_write_and_file_is_set_aside() {
+    let fixture = with_damaged_table("record");
     let change = record(1, "turn-1", FileVersion::Absent, version(&blob("new")));
     fixture.database.append(vec![change], vec![blob("new")]).expect("appended");
     assert_eq!(set_aside(&fixture).len(), 1);

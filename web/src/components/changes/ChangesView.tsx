@@ -14,7 +14,7 @@ import { ChangesetActions } from './ChangesetActions';
 import { ChangesetStatus } from './ChangesetStatus';
 import { Totals } from './Counts';
 import { FileChange } from './FileChange';
-import { OperationOutcome } from './OperationOutcome';
+import { OperationOutcome, offersRedo } from './OperationOutcome';
 import { changesetControls, useChangeset } from './use-changeset';
 
 /** Files that are listed at first, and with every further click. */
@@ -113,6 +113,8 @@ function Files({ page, changeset }: { page: Page; changeset: OfferedChangeset })
   const controls = changesetControls(page, changeset.uri, state, changeset.reviewable);
   const finished = page.changesets.finished.value.get(changeset.uri);
   const directories = page.session.value?.workingDirectories;
+  // The result of an operation has the button itself.
+  const redo = finished && offersRedo(finished) ? [] : ['redo'];
   return (
     <div class="changes-view-body" data-changes tabIndex={-1}>
       <div class="changes-bar">
@@ -121,7 +123,7 @@ function Files({ page, changeset }: { page: Page; changeset: OfferedChangeset })
             <Totals {...totals(files.map((file) => file.edit))} />
           </span>
         )}
-        <ChangesetActions controls={controls} offered={files.length > 0 ? ['redo', 'keep', 'undo'] : ['redo']} />
+        <ChangesetActions controls={controls} offered={[...redo, ...(files.length > 0 ? ['keep', 'undo'] : [])]} />
       </div>
       <ChangesetStatus view={view} failed={finished?.report.failed} />
       {finished && <OperationOutcome finished={finished} controls={controls} directories={directories} />}

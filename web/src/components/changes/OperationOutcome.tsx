@@ -29,8 +29,8 @@ interface OperationOutcomeProps {
 
 export function OperationOutcome({ finished, controls, directories }: OperationOutcomeProps) {
   const page = useContext(PageContext);
-  const { operation, report } = finished;
-  const redo = operation.id === 'redo' ? undefined : controls.operation('redo', 'changeset');
+  const { report } = finished;
+  const redo = offersRedo(finished) ? controls.operation('redo', 'changeset') : undefined;
   const place = useRef<HTMLDivElement>(null);
   // The button that was pressed may be far away in a long list.
   useLayoutEffect(() => place.current?.scrollIntoView?.({ block: 'nearest' }), [finished]);
@@ -48,7 +48,7 @@ export function OperationOutcome({ finished, controls, directories }: OperationO
             </strong>
           )}
         </span>
-        {redo && redo.status === 'idle' && !report.failed && operation.id !== 'keep' && (
+        {redo && redo.status === 'idle' && (
           <button type="button" class="small" title={oneLine(redo.description)} onClick={() => controls.run('redo')}>
             {oneLine(redo.label) || 'Redo'}
           </button>
@@ -73,6 +73,11 @@ export function OperationOutcome({ finished, controls, directories }: OperationO
   );
 }
 
+/** Whether the redo takes this operation back. A redo after an operation that changed nothing takes an earlier one back. */
+export function offersRedo({ operation, report }: FinishedOperation): boolean {
+  return operation.id !== 'redo' && operation.id !== 'keep' && !report.failed && !report.unchanged;
+}
+
 function Refused({ file, finished, controls, directories }: OperationOutcomeProps & { file: RefusedFile }) {
   const page = useContext(PageContext);
   const asking = useSignal(false);
@@ -93,7 +98,8 @@ function Refused({ file, finished, controls, directories }: OperationOutcomeProp
   return (
     <li>
       <p>
-        <span class="file-name">{path}</span>: {file.reason}
+        <span class="file-name">{path}</span>
+        {afterName(path, file.reason)}
       </p>
       <div class="result-actions">
         {file.preview && (
@@ -126,6 +132,12 @@ function Refused({ file, finished, controls, directories }: OperationOutcomeProp
   );
 }
 
+/** The reason as it is shown after the path: many reasons begin with the name of the file. */
+function afterName(path: string, reason: string): string {
+  const name = path.slice(path.lastIndexOf('/') + 1);
+  return reason.startsWith(`${name} `) ? reason.slice(name.length) : `: ${reason}`;
+}
+
 function forceLabel(operation: string): string {
   const labels = new Map([
     ['redo', 'Redo anyway'],
@@ -136,9 +148,12 @@ function forceLabel(operation: string): string {
 
 /** A file with conflict marks. */
 function Conflict({ text }: { text: string }) {
+  const place = useRef<HTMLPreElement>(null);
+  // A short list ends at the edge of the screen.
+  useLayoutEffect(() => place.current?.scrollIntoView?.({ block: 'nearest' }), []);
   const lines = text.replace(/\n$/, '').split('\n');
   return (
-    <pre class="conflict" tabIndex={0}>
+    <pre class="conflict" tabIndex={0} ref={place}>
       {lines.map((line, index) => (
         <span key={index} class={/^(<{7}|={7}|>{7}|\|{7})/.test(line) ? 'is-marker' : undefined}>
           {`${line}\n`}
