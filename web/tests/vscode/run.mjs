@@ -2,7 +2,8 @@
 //
 // Each scenario has its own host, VS Code and folder. To add one, add a function to a file in `scenarios`, or a file to
 // the list below. It gets the workbench, the wire with every message, and the folder. A scenario that needs settings of
-// VS Code or variables of the host is an object with `run`, `settings` and `environment`.
+// VS Code or variables of the host is an object with `run`, `settings` and `environment`; its `prepare` gets the folder
+// before VS Code opens it.
 
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -10,6 +11,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 
 import { startHost } from '../host-process.mjs';
+import { editScenarios } from './scenarios/edits.mjs';
 import { faultScenarios } from './scenarios/faults.mjs';
 import { modeScenarios } from './scenarios/modes.mjs';
 import { permissionScenarios } from './scenarios/permissions.mjs';
@@ -27,6 +29,7 @@ const scenarios = {
   ...questionScenarios,
   ...planScenarios,
   ...modeScenarios,
+  ...editScenarios,
   ...faultScenarios,
   ...tourScenarios,
 };
@@ -35,7 +38,7 @@ const results = process.env.INNKEEPER_VSCODE_RESULTS;
 
 /** Runs one scenario; the resources are closed in reverse order. */
 async function runScenario(name, scenario, scratch) {
-  const { run, settings, environment } = typeof scenario === 'function' ? { run: scenario } : scenario;
+  const { run, settings, environment, prepare } = typeof scenario === 'function' ? { run: scenario } : scenario;
   const closers = [];
   const opened = async (resource, close) => {
     const value = await resource;
@@ -47,7 +50,9 @@ async function runScenario(name, scenario, scratch) {
   try {
     const folder = join(scratch, 'work');
     await mkdir(folder);
-    const host = await opened(startHost(scratch, environment), (started) => started.stop());
+    await prepare?.(folder);
+    let host = await startHost(scratch, environment);
+    closers.push(() => host.stop());
     wire = await opened(Wire.start(host.endpoints[0].url), (started) => started.close());
     const server = await opened(startServer(scratch, { port: wire.port, token: host.token }, settings), (started) => started.stop());
     const place = { address: server.address, folder, scratch, results, name };
@@ -56,7 +61,13 @@ async function runScenario(name, scenario, scratch) {
     await wire.result('listSessions');
     await workbench.pickAgent('Claude');
     await wire.result('createSession');
-    await run({ workbench, wire, folder, host });
+    const restartHost = async () => {
+      const problem = await host.stop();
+      if (problem) throw new Error(problem);
+      host = await startHost(scratch, environment);
+      wire.connectTo(host.endpoints[0].url);
+    };
+    await run({ workbench, wire, folder, host, restartHost });
     await workbench.screenshot('end');
   } catch (error) {
     await workbench?.screenshot('failure').catch(() => {});

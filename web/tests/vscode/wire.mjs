@@ -19,11 +19,16 @@ export class Wire {
   /** Starts a proxy to a host's WebSocket address, which has no query. */
   static async start(target) {
     const wire = new Wire();
-    wire.#target = target.replace(/\/$/, '');
+    wire.connectTo(target);
     wire.#server = new WebSocketServer({ host: '127.0.0.1', port: 0 });
     wire.#server.on('connection', (client, request) => wire.#join(client, request.url));
     await once(wire.#server, 'listening');
     return wire;
+  }
+
+  /** Sets the host for later connections. */
+  connectTo(target) {
+    this.#target = target.replace(/\/$/, '');
   }
 
   get port() {
@@ -65,6 +70,42 @@ export class Wire {
     return this.messages
       .filter((entry) => entry.from === from && entry.message.params?.action?.type === type)
       .map((entry) => entry.message.params.action);
+  }
+
+  /** The parameters of the notifications with this method, oldest first. */
+  notices(from, method) {
+    return this.#sent(from, method)
+      .filter((message) => message.id === undefined)
+      .map((message) => message.params);
+  }
+
+  /** The parameters of the requests with this method, oldest first. */
+  requests(from, method) {
+    return this.#sent(from, method)
+      .filter((message) => message.id !== undefined)
+      .map((message) => message.params);
+  }
+
+  #sent(from, method) {
+    return this.messages.filter((entry) => entry.from === from && entry.message.method === method).map((entry) => entry.message);
+  }
+
+  /** The files of the changeset that was subscribed last among those that `matches` accepts, as the host published them. */
+  changeset(matches) {
+    let channel;
+    let files;
+    for (const { from, message } of this.messages) {
+      const snapshot = from === 'host' ? message.result?.snapshot : undefined;
+      if (snapshot && matches(snapshot.resource)) {
+        channel = snapshot.resource;
+        files = new Map(snapshot.state.files.map((file) => [file.id, file]));
+      }
+      const action = files && from === 'host' && message.params?.channel === channel ? message.params.action : undefined;
+      if (action?.type === 'changeset/contentChanged') files = new Map(action.files.map((file) => [file.id, file]));
+      if (action?.type === 'changeset/fileSet') files.set(action.file.id, action.file);
+      if (action?.type === 'changeset/fileRemoved') files.delete(action.fileId);
+    }
+    return files && [...files.values()];
   }
 
   /** Waits for an action for which `matches` is true, and returns the first one. */

@@ -27,6 +27,15 @@ const CONFIRMATION = '.chat-confirmation-widget-container:has(.chat-confirmation
 const CONFIRMATION_BUTTONS = '.chat-confirmation-widget-buttons .monaco-button:visible';
 const MODE_PICKER = '.agent-host-chat-input-picker-host-permissionMode .action-label:visible';
 const QUESTION = '.chat-question-carousel-container:has(.chat-question-input-container):visible';
+const STEPS = '.interactive-response .completed-response-disclosure:not([open]) > summary';
+const STEP = '.interactive-response .chat-thinking-box > .chat-used-context-label > .monaco-button[aria-expanded="false"]';
+const EDIT_PILL = '.interactive-response .chat-codeblock-pill-container';
+const TURN_CHANGES = '.interactive-response .checkpoint-file-changes-summary-header';
+const CHANGES_CHIP = '.chat-changes-pill-button:visible';
+const DIFF = '.editor-group-container .monaco-diff-editor:visible';
+const SESSION = '.agent-session-item:visible';
+const SOURCE_CONTROL_ROW = '.scm-view .monaco-list-row:visible';
+const DIALOG_BUTTON = '.monaco-dialog-box .monaco-button:visible';
 /** A list that opens is filled a moment later. */
 const LIST_MS = 2_000;
 const SETTLE_MS = 400;
@@ -168,6 +177,101 @@ export class Workbench {
     await this.#choose(this.page.locator(MODE_PICKER).first(), label);
   }
 
+  /** Opens all steps of an ended turn with edits. VS Code closes them a moment after the end. */
+  async unfoldSteps() {
+    await this.page.locator(TURN_CHANGES).last().waitFor();
+    let open = 0;
+    await until(async () => {
+      const folded = this.page.locator(`${STEPS}, ${STEP}`).locator('visible=true').first();
+      open = (await folded.count()) === 0 ? open + 1 : 0;
+      if (open === 0) await folded.click({ timeout: LIST_MS }).catch(() => {});
+      await pause(SETTLE_MS);
+      return open > 2;
+    }, 'all steps are open');
+  }
+
+  /** The visible pills of edited files, such as `Edited main.py +1 -1`. */
+  async editPills() {
+    return (await this.page.locator(EDIT_PILL).locator('visible=true').allInnerTexts()).map(inOneLine);
+  }
+
+  /** Clicks on the last pill of this file. */
+  async openEditPill(name) {
+    await this.page.locator(`${EDIT_PILL} .chat-codeblock-pill-widget`, { hasText: name }).last().click();
+  }
+
+  /** The summary under the last response, such as `1 file changed +1 -1`. */
+  async turnChanges() {
+    return inOneLine(await this.page.locator(TURN_CHANGES).last().innerText());
+  }
+
+  /** The text of the chip above the input, such as `1 File +3 -0`, or `undefined`. */
+  async changesChip() {
+    const [text] = await this.page.locator(CHANGES_CHIP).allInnerTexts();
+    return text && inOneLine(text);
+  }
+
+  /** Opens the changes of the session with the chip. */
+  async openChanges() {
+    await this.page.locator(CHANGES_CHIP).click();
+  }
+
+  /** The texts of both sides of every visible diff, side by side. */
+  diffs() {
+    return this.page.evaluate(
+      (selector) => {
+        // Monaco shows spaces as non-breaking ones, and its lines are in any order.
+        const sideOf = (diff, side) => {
+          const lines = [...diff.querySelectorAll(`.editor.${side} .view-lines .view-line`)];
+          const top = (line) => Number.parseFloat(line.style.top);
+          return lines
+            .sort((left, right) => top(left) - top(right))
+            .map((line) => line.textContent.replaceAll('\u00a0', ' '))
+            .join('\n');
+        };
+        const diffs = [...document.querySelectorAll(selector)].filter((diff) => diff.checkVisibility());
+        return diffs.map((diff) => [sideOf(diff, 'original'), sideOf(diff, 'modified')]);
+      },
+      DIFF.replace(':visible', ''),
+    );
+  }
+
+  /** Shows the list of sessions beside the chat. */
+  async showSessionList() {
+    await this.#runCommand('Show Agent Sessions Sidebar');
+    await this.page.locator(SESSION).first().waitFor();
+  }
+
+  /** Runs a command of the command palette. */
+  async #runCommand(label) {
+    await this.page.keyboard.press('F1');
+    await this.page.locator('.quick-input-widget:visible').waitFor();
+    await this.page.keyboard.insertText(label);
+    await this.page.locator('.quick-input-list .monaco-list-row:visible', { hasText: label }).first().click();
+  }
+
+  /** Loads the window again and opens the first session of the list. */
+  async reopen() {
+    await this.page.reload();
+    await this.page.locator(AGENT_PICKER).first().waitFor();
+    await this.showSessionList();
+    await this.page.locator(SESSION).first().click();
+  }
+
+  /** The counts of the first session in the list, such as `+1 -1`. */
+  async sessionCounts() {
+    return inOneLine(await this.page.locator(`${SESSION} .agent-session-diff-container`).first().innerText());
+  }
+
+  /** Discards the changes of one file in the source control view; `label` is the button of the dialog. */
+  async discardInSourceControl(name, label) {
+    if ((await this.page.locator('.scm-view:visible').count()) === 0) await this.page.keyboard.press('Control+Shift+KeyG');
+    const row = this.page.locator(SOURCE_CONTROL_ROW, { hasText: name }).first();
+    await row.hover();
+    await row.locator('a[aria-label^="Discard Changes"]').click();
+    await this.page.locator(DIALOG_BUTTON, { hasText: label }).click();
+  }
+
   /** Saves a screenshot; the number keeps the order of the steps. */
   async screenshot(step) {
     this.#shots += 1;
@@ -178,6 +282,8 @@ export class Workbench {
     await this.#browser.close();
   }
 }
+
+const inOneLine = (text) => text.replace(/\s+/g, ' ').trim();
 
 /** Reads a text until it stays the same: parts of a card are filled in later. */
 async function settled(read) {

@@ -131,6 +131,13 @@ impl NetChange {
         if same(&self.after, &record.after) {
             return Ok(());
         }
+        // Others took the earlier changes back, so that the agent starts again.
+        if same(&self.before, &record.before)
+            && let Some(restarted) = Self::begin(record)
+        {
+            *self = restarted;
+            return Ok(());
+        }
         let merged = combine(&record.before, &self.after, &record.after, contents)?;
         // An undo takes the agent's part away, whatever others changed.
         self.mixed |= merged.is_none() && record.source != EditSource::Undo;

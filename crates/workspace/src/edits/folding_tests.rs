@@ -95,7 +95,7 @@ fn changes_of_others_in_the_same_part_make_the_change_mixed() {
     let found = net(&memory, &[record("/f", Tool, &a, &x), record("/f", Shell, &y, &z)]).unwrap();
     assert!(found.mixed);
     let gone = FileVersion::Absent;
-    let found = net(&memory, &[record("/f", Tool, &gone, &b), record("/f", Tool, &gone, &d)]).unwrap();
+    let found = net(&memory, &[record("/f", Tool, &a, &b), record("/f", Tool, &gone, &d)]).unwrap();
     assert_eq!((found.after, found.mixed), (d, true));
 }
 
@@ -161,4 +161,22 @@ fn deleted_and_created_files_of_equal_content_are_a_rename() {
         })
         .collect();
     assert_eq!(shown, ["/empty-1", "/empty-2", "/old/name to /new/name", "/other"]);
+}
+
+#[test]
+fn change_after_others_restored_the_file_starts_again() {
+    let memory = Memory::default();
+    let [start, first, last] = ["1\n2\n3\n", "A\n2\n3\n", "1\n2\nB\n"].map(|text| memory.file(text));
+    for restored in [&start, &FileVersion::Absent] {
+        for with_external in [true, false] {
+            let mut records = vec![record("/f", Tool, restored, &first)];
+            if with_external {
+                records.push(record("/f", External, &first, restored));
+            }
+            records.push(record("/f", Shell, restored, &last));
+            let found = net(&memory, &records).unwrap();
+            assert_eq!((&found.before, &found.after, found.mixed), (restored, &last, false));
+            assert_eq!(found.sources, [Shell]);
+        }
+    }
 }

@@ -91,6 +91,10 @@ pub(crate) fn fold(records: &TurnRecords) -> BTreeMap<String, ModelNet> {
             nets.insert(path.clone(), net);
             continue;
         };
+        if before == &net.before && before != &net.after && after != &net.after {
+            *net = ModelNet { before: before.clone(), after: after.clone(), mixed: false };
+            continue;
+        }
         match merge(before, &net.after, after) {
             Some(merged) => net.after = merged,
             None => {
