@@ -195,7 +195,7 @@ function Notes({ file, details, unknown, directories }: NotesProps) {
     changeKind(edit) === 'renamed' && `Renamed from ${oneLine(shownPath(edit.before?.uri ?? '', directories), PATH_CHARACTERS)}.`,
     details.byShell && 'A command of the agent changed this file.',
     details.byOthers && 'You or another program changed this file, not the agent.',
-    details.overlaps && 'Another chat or command ran at the same time and may have made a part of this change.',
+    details.overlaps && 'Another chat, a command in the background, or you may have made a part of this change.',
     details.mixed && 'The file was also changed outside of the agent between its changes.',
     details.notUndoable !== '' && `Cannot be undone: ${details.notUndoable}.`.replace(/\.\.$/, '.'),
     unknown && 'For the same reason there is no diff.',
