@@ -5,6 +5,7 @@ import type { Uri } from '../ahp/types';
 
 export interface OfferedChangeset {
   uri: Uri;
+  kind: string;
   label: string;
   description: string;
   /** Whether files can be marked as reviewed. */
@@ -36,5 +37,11 @@ function entries(...lists: Catalogue[]): Changeset[] {
 }
 
 function offered(entry: Changeset, uri: Uri): OfferedChangeset {
-  return { uri, label: entry.label, description: entry.description ?? '', reviewable: entry.capabilities?.review !== undefined };
+  return {
+    uri,
+    kind: entry.changeKind,
+    label: entry.label,
+    description: entry.description ?? '',
+    reviewable: entry.capabilities?.review !== undefined,
+  };
 }

@@ -94,7 +94,13 @@ it('finds the changesets of a session and of a turn', () => {
   expect(sessionChangesets(session, chat).map((each) => each.uri)).toEqual(['s:/all', 's:/u']);
   expect(sessionChangesets(undefined, chat).map((each) => each.uri)).toEqual(['s:/chat/all']);
   expect(sessionChangesets([null, { changeKind: 'session' }] as never, 'x' as never)).toEqual([]);
-  expect(turnChangeset(session, chat, 'a/b')).toEqual({ uri: 's:/chat/turn/a%2Fb', label: 'L', description: '', reviewable: true });
+  expect(turnChangeset(session, chat, 'a/b')).toEqual({
+    uri: 's:/chat/turn/a%2Fb',
+    kind: 'turn',
+    label: 'L',
+    description: '',
+    reviewable: true,
+  });
   expect(turnChangeset(session, undefined, 't')?.uri).toBe('s:/turn/t');
   expect(turnChangeset([], undefined, 't')).toBeUndefined();
 });

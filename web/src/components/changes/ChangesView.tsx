@@ -106,6 +106,12 @@ function shortLabel(label: unknown): string {
   return oneLine(label).replace(/\s+changes$/i, '');
 }
 
+function emptyWords({ kind }: OfferedChangeset): string {
+  return kind === 'uncommitted'
+    ? 'There are no uncommitted changes. Files outside of git repositories are not listed here.'
+    : 'There are no changes.';
+}
+
 function Files({ page, changeset }: { page: Page; changeset: OfferedChangeset }) {
   const view = useChangeset(page, changeset.uri);
   const state = view?.state;
@@ -127,7 +133,7 @@ function Files({ page, changeset }: { page: Page; changeset: OfferedChangeset })
       </div>
       <ChangesetStatus view={view} failed={finished?.report.failed} />
       {finished && <OperationOutcome finished={finished} controls={controls} directories={directories} />}
-      {files.length === 0 && state?.status === 'ready' && <p class="changes-status">There are no changes.</p>}
+      {files.length === 0 && state?.status === 'ready' && <p class="changes-status">{emptyWords(changeset)}</p>}
       {files.length > 0 && (
         <ul class="files is-framed">
           <MoreList items={files} step={SHOWN_FILES} what="files">

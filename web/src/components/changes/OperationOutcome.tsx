@@ -4,6 +4,7 @@ import { useSignal } from '@preact/signals';
 import { useContext, useLayoutEffect, useRef } from 'preact/hooks';
 
 import type { Uri } from '../../ahp/types';
+import { conflictLines } from '../../edits/conflict-lines';
 import { shownPath } from '../../edits/file-edits';
 import type { RefusedFile } from '../../edits/operation-report';
 import { oneLine } from '../../format';
@@ -122,7 +123,7 @@ function Refused({ file, finished, controls, directories }: OperationOutcomeProp
       {asking.value && (
         <ConfirmDialog
           title={`${forceLabel(finished.operation.id)}?`}
-          text={`Later changes of the same lines in ${path} are overwritten. “Redo” brings them back until the agent changes the file again.`}
+          text={`All later changes of ${path} are overwritten, also those in other lines. “Redo” brings them back until the agent changes the file again.`}
           action={forceLabel(finished.operation.id)}
           onConfirm={() => void page?.changesets.force(finished, file)}
           onClose={() => (asking.value = false)}
@@ -146,17 +147,16 @@ function forceLabel(operation: string): string {
   return labels.get(operation) ?? 'Undo anyway';
 }
 
-/** A file with conflict marks. */
+/** A file with conflict marks; only the lines around them. */
 function Conflict({ text }: { text: string }) {
   const place = useRef<HTMLPreElement>(null);
   // A short list ends at the edge of the screen.
   useLayoutEffect(() => place.current?.scrollIntoView?.({ block: 'nearest' }), []);
-  const lines = text.replace(/\n$/, '').split('\n');
   return (
     <pre class="conflict" tabIndex={0} ref={place}>
-      {lines.map((line, index) => (
-        <span key={index} class={/^(<{7}|={7}|>{7}|\|{7})/.test(line) ? 'is-marker' : undefined}>
-          {`${line}\n`}
+      {conflictLines(text).map((line, index) => (
+        <span key={index} class={line.kind === 'plain' ? undefined : `is-${line.kind}`}>
+          {`${line.text}\n`}
         </span>
       ))}
     </pre>
