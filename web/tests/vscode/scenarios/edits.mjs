@@ -15,7 +15,7 @@ function writeMain(folder) {
 /** Makes the folder a git repository with `main.py`, without the user's configuration of git. */
 function commitMain(folder) {
   writeMain(folder);
-  const person = { NAME: 'Somebody', EMAIL: 'somebody@example.com' };
+  const person = { NAME: 'Test', EMAIL: 'test@example.com' };
   const people = ['AUTHOR', 'COMMITTER'].flatMap((role) => Object.entries(person).map(([key, value]) => [`GIT_${role}_${key}`, value]));
   const env = {
     PATH: process.env.PATH,
