@@ -66,8 +66,10 @@ impl Host {
                 }
                 sessions = self.changesets.counts_requested() => sessions.into_iter().collect(),
             };
+            for session in &sessions {
+                self.changesets.session_changed(session);
+            }
             for session in sessions {
-                self.changesets.session_changed(&session);
                 tokio::select! {
                     () = self.ending.cancelled() => return,
                     () = self.update_counts(&session) => {}

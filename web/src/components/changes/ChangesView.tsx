@@ -3,6 +3,7 @@
 import { useSignal } from '@preact/signals';
 import { useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 
+import type { ChangesetState } from '../../ahp/changeset-types';
 import { type OfferedChangeset, sessionChangesets } from '../../edits/catalogue';
 import { sortedFiles, summaryTotals, totals } from '../../edits/file-edits';
 import { oneLine } from '../../format';
@@ -106,6 +107,13 @@ function shortLabel(label: unknown): string {
   return oneLine(label).replace(/\s+changes$/i, '');
 }
 
+/** What the host says about files that are not listed or cannot be undone; it is appended to the description of undo. */
+function undoNotes(state: ChangesetState | undefined): string[] {
+  const undo = state?.operations?.find((operation) => operation.id === 'undo');
+  const notes = oneLine(undo?.description).split('; ').slice(1);
+  return notes.map((note) => `${note.charAt(0).toUpperCase()}${note.slice(1)}.`);
+}
+
 function emptyWords({ kind }: OfferedChangeset): string {
   return kind === 'uncommitted'
     ? 'There are no uncommitted changes. Files outside of git repositories are not listed here.'
@@ -132,6 +140,11 @@ function Files({ page, changeset }: { page: Page; changeset: OfferedChangeset })
         <ChangesetActions controls={controls} offered={[...redo, ...(files.length > 0 ? ['keep', 'undo'] : [])]} />
       </div>
       <ChangesetStatus view={view} failed={finished?.report.failed} />
+      {undoNotes(state).map((note) => (
+        <p key={note} class="changes-status">
+          {note}
+        </p>
+      ))}
       {finished && <OperationOutcome finished={finished} controls={controls} directories={directories} />}
       {files.length === 0 && state?.status === 'ready' && <p class="changes-status">{emptyWords(changeset)}</p>}
       {files.length > 0 && (
