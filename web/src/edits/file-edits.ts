@@ -46,9 +46,10 @@ export function isBinary(edit: FileEdit): boolean {
   return lineCounts(edit) === undefined && diffUri(edit) !== undefined;
 }
 
-/** The edits that a tool call made. */
+/** The edits that a tool call made: in its result, or in its metadata if it is a command. */
 export function editsOfCall(call: ToolCall): FileEdit[] {
-  const content = Array.isArray(call.content) ? call.content : [];
+  const inMeta = call._meta?.['innkeeper.edits'];
+  const content = [call.content, inMeta].flatMap((edits) => (Array.isArray(edits) ? edits : []));
   return content.filter((each) => each?.type === 'fileEdit' && (each.before || each.after)) as FileEdit[];
 }
 

@@ -68,6 +68,10 @@ it('merges the edits of a turn per file, from the first state to the last', () =
   expect(editsOfTurn(turn(modified, again))).toEqual([]);
   expect(editsOfTurn(turn(created, moved, deleted))).toEqual([]);
   expect(editsOfTurn([undefined as never, { kind: 'toolCall' } as never, ...turn({})])).toEqual([]);
+  const edits = [{ type: 'fileEdit', ...modified }];
+  const command = { kind: 'toolCall', toolCall: { _meta: { 'innkeeper.edits': edits } } } as never;
+  expect(editsOfTurn([command])).toMatchObject([modified]);
+  expect(editsOfTurn([{ kind: 'toolCall', toolCall: { _meta: { 'innkeeper.edits': 7 } } } as never])).toEqual([]);
 });
 
 it('shows paths relative to the directory that contains them', () => {

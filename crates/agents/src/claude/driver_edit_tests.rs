@@ -281,6 +281,24 @@ async fn result_with_edits_follows_the_recording() {
 }
 
 #[tokio::test]
+async fn edits_of_a_command_do_not_replace_its_output() {
+    let mut script = slow();
+    let mut scene = script.scene().await;
+    script.permit(100);
+    scene.run("call", "Bash", json!({"command": "x"})).await;
+    script.told(["before call any in turn"]).await;
+    script.recorder.edits.lock().unwrap().insert("call".to_owned(), vec![edit()]);
+    scene.runtime.say(tool_result("call", Value::Null)).await;
+    let complete = scene.completed().await;
+    let content = complete.result.content.unwrap();
+    assert!(matches!(&content[..], [ToolResultContent::Text(_)]), "{content:?}");
+    let meta = complete.meta.unwrap();
+    assert_eq!(meta["innkeeper.edits"][0]["type"], "fileEdit");
+    assert_eq!(meta["toolKind"], "terminal", "reducers replace the metadata of a call");
+    scene.stop().await;
+}
+
+#[tokio::test]
 async fn turn_is_cancelled_while_a_result_is_recorded() {
     let mut script = slow();
     let mut scene = script.scene().await;

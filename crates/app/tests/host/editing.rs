@@ -160,10 +160,11 @@ impl EditingSession {
     }
 }
 
-/// The edits in the result of a call.
+/// The edits in the result of a call, or in the metadata of a command.
 pub(crate) fn edits_of(call: &Value) -> Vec<Value> {
-    let content = call["content"].as_array().cloned().unwrap_or_default();
-    content.into_iter().filter(|content| content["type"] == "fileEdit").collect()
+    let lists = [&call["content"], &call["_meta"]["innkeeper.edits"]];
+    let content = lists.into_iter().filter_map(Value::as_array).flatten();
+    content.filter(|content| content["type"] == "fileEdit").cloned().collect()
 }
 
 /// Runs git in a directory, without the configuration of the machine.

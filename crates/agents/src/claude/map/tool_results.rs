@@ -31,6 +31,9 @@ const UNKNOWN_SIZE: usize = 4 * 1024;
 /// Maximum number of edits in a result.
 const MAX_EDITS: usize = 100;
 
+/// Metadata of a call that is not an edit itself: the edits that it made.
+const CALL_EDITS: &str = "innkeeper.edits";
+
 /// The result of a call, for clients.
 #[derive(Debug, Default)]
 pub(super) struct ShownResult {
@@ -51,6 +54,14 @@ impl ShownResult {
             ToolResultContent::FileEdit(ToolResultFileEditContent { before, after, diff })
         }));
         self
+    }
+
+    /// Moves the edits into metadata of the call. Clients such as VS Code show the edits of a
+    /// result in place of everything else, so that a command and its output would be hidden.
+    pub(super) fn take_edits(&mut self) -> Option<(String, Value)> {
+        let is_edit = |content: &mut ToolResultContent| matches!(content, ToolResultContent::FileEdit(_));
+        let edits: Vec<ToolResultContent> = self.content.extract_if(.., is_edit).collect();
+        (!edits.is_empty()).then(|| (CALL_EDITS.to_owned(), json!(edits)))
     }
 }
 

@@ -180,7 +180,8 @@ impl ToolCalls {
         if call.is_denied {
             return Vec::new();
         }
-        let shown = shown(&call.name);
+        let mut shown = shown(&call.name);
+        let edits = if is_edit(&call.name) { None } else { shown.take_edits() };
         let input = call.input();
         let words = CallWords::of(&call.name, &input);
         let result = match (not_run, success) {
@@ -209,7 +210,9 @@ impl ToolCalls {
             },
         };
         let completed = CompletedCall { name: call.name, input, success };
-        let meta = meta(&completed).map(|added| {
+        let mut added = meta(&completed).unwrap_or_default();
+        added.extend(edits);
+        let meta = (!added.is_empty()).then(|| {
             let mut meta = description::meta(&completed.name);
             meta.extend(added);
             meta

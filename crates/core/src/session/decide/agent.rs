@@ -11,7 +11,7 @@ use ahp_types::state::Message;
 use super::turns::{self, Resumable};
 use super::{
     ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, children, discarded_parts, error_info,
-    inputs, leftovers, names, permissions, queue, settings,
+    inputs, leftovers, names, permissions, queue, settings, tools,
 };
 use crate::action::{AgentRule, meaning, turn_of};
 use crate::agent::{AgentEvent, History, TurnMessage, TurnOutcome};
@@ -59,6 +59,15 @@ fn handle_action(agent: &AgentState, view: DecisionView<'_>, mut action: Box<Sta
         && *turn == folded.turn.as_str()
     {
         running.clone_into(turn);
+    }
+    if let StateAction::ChatToolCallComplete(completed) = action.as_mut()
+        && let Some(added) = completed.meta.take()
+    {
+        // Reducers replace the metadata of a call; what was added for its permission stays.
+        let call = tools::call(view, &completed.turn_id, &completed.tool_call_id);
+        let mut meta = call.and_then(permissions::meta_of).cloned().unwrap_or_default();
+        meta.extend(added);
+        completed.meta = Some(meta);
     }
     // Late output is dropped: a cancelled turn stays cancelled.
     let meaning = meaning(&action);

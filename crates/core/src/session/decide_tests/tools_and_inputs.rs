@@ -133,3 +133,28 @@ fn rejects_mismatched_or_missing_answers() {
         assert_eq!(decision.effects.len(), usize::from(answers), "{action}");
     }
 }
+
+#[test]
+fn completed_call_keeps_the_metadata_of_its_permission() {
+    let running =
+        chat_with(call("running", json!({"_meta": {"toolKind": "terminal", "asked": 1}})), json!({}));
+    let completed: StateAction = serde_json::from_value(json!({
+        "type": "chat/toolCallComplete", "turnId": "t1", "toolCallId": "k1", "_meta": {"edits": 2},
+        "result": {"success": true, "pastTenseMessage": "Ran"},
+    }))
+    .unwrap();
+    let event = AgentEvent::Action(Box::new(completed));
+    let session = session();
+    let view = DecisionView {
+        session: &session,
+        chat: &running,
+        turns: &[],
+        has_agent: true,
+        now: Duration::ZERO,
+        time: NOW,
+    };
+    let decision = decide(&agent_state(Phase::Live(History::Resume)), view, DecisionInput::Agent(event));
+    let (_, action) = decision.actions.first().unwrap();
+    let published = serde_json::to_value(action).unwrap();
+    assert_eq!(published["_meta"], json!({"toolKind": "terminal", "asked": 1, "edits": 2}));
+}

@@ -1,6 +1,6 @@
 use super::*;
 
-const PATH: &str = "/root/main.rs";
+const PATH: &str = "/project/main.rs";
 
 fn text(content: &str) -> VersionedFile {
     VersionedFile::regular(content.as_bytes().to_vec(), 0o644)
@@ -114,8 +114,8 @@ fn redo_keeps_later_edits_of_other_lines() {
 #[test]
 fn redo_of_file_that_agent_edited_again_is_refused() {
     let (before, after) = (text("1\n"), text("2\n"));
-    let now = current([(PATH, after.clone()), ("/root/b", after.clone())]);
-    let turns = [file("t1", PATH, &before, &after), file("t1", "/root/b", &before, &after)];
+    let now = current([(PATH, after.clone()), ("/project/b", after.clone())]);
+    let turns = [file("t1", PATH, &before, &after), file("t1", "/project/b", &before, &after)];
     let plan = undo_turns(&turns, &now, false);
     let redone = redo(&plan, &carried_out(&plan, &now), &[PATH]);
     let [(path, refused)] = redone.refused.as_slice() else { panic!("{redone:?}") };
@@ -128,15 +128,15 @@ fn redo_of_file_that_agent_edited_again_is_refused() {
 #[test]
 fn conflict_in_older_turn_refuses_whole_file_and_no_other() {
     let versions = [text("1\n2\n3\n"), text("a\n2\n3\n"), text("a\n2\nb\n")];
-    let now = current([(PATH, text("mine\n2\nb\n")), ("/root/other", text("x\n"))]);
+    let now = current([(PATH, text("mine\n2\nb\n")), ("/project/other", text("x\n"))]);
     let turns = [
         file("t2", PATH, &versions[1], &versions[2]),
-        file("t2", "/root/other", &VersionedFile::absent(), &text("x\n")),
+        file("t2", "/project/other", &VersionedFile::absent(), &text("x\n")),
         file("t1", PATH, &versions[0], &versions[1]),
     ];
     let plan = undo_turns(&turns, &now, false);
     assert_eq!(plan.files.len(), 1);
-    assert_eq!(plan.files[0].path, Path::new("/root/other"));
+    assert_eq!(plan.files[0].path, Path::new("/project/other"));
     let [(path, refused)] = plan.refused.as_slice() else { panic!("{plan:?}") };
     assert_eq!(path, Path::new(PATH));
     assert!(refused.can_force && refused.preview.is_some());
@@ -149,22 +149,22 @@ fn conflict_in_older_turn_refuses_whole_file_and_no_other() {
 fn rename_and_later_edit_are_taken_back_with_human_edit() {
     let versions = [text("1\n2\n3\n4\n5\n"), text("1\n2\n3\n4\nb\n")];
     let now =
-        current([("/root/old.rs", VersionedFile::absent()), ("/root/new.rs", text("mine\n2\n3\n4\nb\n"))]);
-    let rename = TurnEdit::Rename { from: "/root/old.rs".into(), to: "/root/new.rs".into() };
+        current([("/project/old.rs", VersionedFile::absent()), ("/project/new.rs", text("mine\n2\n3\n4\nb\n"))]);
+    let rename = TurnEdit::Rename { from: "/project/old.rs".into(), to: "/project/new.rs".into() };
     let turns = [
-        file("t2", "/root/new.rs", &versions[0], &versions[1]),
+        file("t2", "/project/new.rs", &versions[0], &versions[1]),
         change("t1", rename, &versions[0], &versions[0]),
     ];
     let plan = undo_turns(&turns, &now, false);
     let undone = carried_out(&plan, &now);
     let expected =
-        current([("/root/old.rs", text("mine\n2\n3\n4\n5\n")), ("/root/new.rs", VersionedFile::absent())]);
+        current([("/project/old.rs", text("mine\n2\n3\n4\n5\n")), ("/project/new.rs", VersionedFile::absent())]);
     assert_eq!(undone, expected);
     assert_eq!(carried_out(&redo(&plan, &undone, &[]), &undone), now);
 
     // A new file at the old path refuses both, and a change of the first turn, too.
     let mut occupied = now.clone();
-    occupied.insert("/root/old.rs".into(), text("new\n"));
+    occupied.insert("/project/old.rs".into(), text("new\n"));
     let plan = undo_turns(&turns, &occupied, false);
     assert_eq!((plan.files.len(), plan.refused.len()), (0, 1));
 }
@@ -172,16 +172,16 @@ fn rename_and_later_edit_are_taken_back_with_human_edit() {
 #[test]
 fn redo_of_rename_moves_later_edits_along() {
     let content = text("1\n2\n3\n");
-    let now = current([("/root/old.rs", VersionedFile::absent()), ("/root/new.rs", content.clone())]);
-    let rename = TurnEdit::Rename { from: "/root/old.rs".into(), to: "/root/new.rs".into() };
+    let now = current([("/project/old.rs", VersionedFile::absent()), ("/project/new.rs", content.clone())]);
+    let rename = TurnEdit::Rename { from: "/project/old.rs".into(), to: "/project/new.rs".into() };
     let plan = undo_turns(&[change("t1", rename, &content, &content)], &now, false);
-    let edited = current([("/root/old.rs", text("1\nmine\n3\n")), ("/root/new.rs", VersionedFile::absent())]);
+    let edited = current([("/project/old.rs", text("1\nmine\n3\n")), ("/project/new.rs", VersionedFile::absent())]);
     let redone = carried_out(&redo(&plan, &edited, &[]), &edited);
     let expected =
-        current([("/root/old.rs", VersionedFile::absent()), ("/root/new.rs", text("1\nmine\n3\n"))]);
+        current([("/project/old.rs", VersionedFile::absent()), ("/project/new.rs", text("1\nmine\n3\n"))]);
     assert_eq!(redone, expected);
     // If the new path is occupied, the old file is not deleted.
-    let occupied = current([("/root/old.rs", content), ("/root/new.rs", text("other\n"))]);
+    let occupied = current([("/project/old.rs", content), ("/project/new.rs", text("other\n"))]);
     let redone = redo(&plan, &occupied, &[]);
     assert_eq!((redone.files.len(), redone.refused.len()), (0, 1));
 }
@@ -190,8 +190,8 @@ fn redo_of_rename_moves_later_edits_along() {
 fn redo_of_rename_with_records_of_others_is_one_move() {
     let (moved, mine) = (text("1\n2\n3\n"), text("1\nmine\n3\n"));
     let absent = VersionedFile::absent;
-    let now = current([("/root/old.rs", absent()), ("/root/new.rs", mine.clone())]);
-    let rename = TurnEdit::Rename { from: "/root/old.rs".into(), to: "/root/new.rs".into() };
+    let now = current([("/project/old.rs", absent()), ("/project/new.rs", mine.clone())]);
+    let rename = TurnEdit::Rename { from: "/project/old.rs".into(), to: "/project/new.rs".into() };
     let plan = undo_turns(&[change("t1", rename, &moved, &moved)], &now, false);
     let mut operation = operation(&plan);
     let old = operation.steps.iter_mut().find(|step| step.path.ends_with("old.rs")).unwrap();
@@ -206,12 +206,12 @@ fn redo_of_rename_with_records_of_others_is_one_move() {
         VersionedFile::read(version.clone(), |_| Ok::<_, ()>(content.content.clone()))
     };
     let edited = text("1\nmine\n3\n4\n");
-    let undone = current([("/root/old.rs", edited.clone()), ("/root/new.rs", absent())]);
+    let undone = current([("/project/old.rs", edited.clone()), ("/project/new.rs", absent())]);
     let redone = redo_operation(&operation, read, &undone, &HashSet::new(), false).unwrap();
-    let expected = current([("/root/old.rs", absent()), ("/root/new.rs", edited)]);
+    let expected = current([("/project/old.rs", absent()), ("/project/new.rs", edited)]);
     assert_eq!(carried_out(&redone, &undone), expected);
     // An edit of the agent at one of the paths refuses both.
-    let again = HashSet::from([PathBuf::from("/root/old.rs")]);
+    let again = HashSet::from([PathBuf::from("/project/old.rs")]);
     let refused = redo_operation(&operation, read, &undone, &again, false).unwrap();
     assert_eq!((refused.files.len(), refused.refused.len()), (0, 2));
 }

@@ -29,7 +29,7 @@ fn unstored(content: &str) -> VersionedFile {
 }
 
 fn edit<'a>(before: &'a VersionedFile, after: &'a VersionedFile) -> NetEdit<'a> {
-    NetEdit { origin: TakenBack::AgentEdit, path: Path::new("/root/main.rs"), before, after }
+    NetEdit { origin: TakenBack::AgentEdit, path: Path::new("/project/main.rs"), before, after }
 }
 
 fn refusal(planned: PlannedFile) -> (String, bool) {
@@ -209,7 +209,7 @@ fn range_undo_of_files_without_lines_is_refused() {
 
 fn rename(current_old: &VersionedFile, current_new: &VersionedFile, force: bool) -> PlannedRename {
     let moved = text("1\n2\n3\n");
-    undo_rename(&edit(&moved, &moved), Path::new("/root/old.rs"), current_old, current_new, force)
+    undo_rename(&edit(&moved, &moved), Path::new("/project/old.rs"), current_old, current_new, force)
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn undo_of_rename_after_deletion_of_new_file_needs_force() {
     // Renamed and changed in one turn.
     let after = text("1\n2\nthree\n");
     let undo =
-        |force| undo_rename(&edit(&before, &after), Path::new("/root/old.rs"), &absent, &absent, force);
+        |force| undo_rename(&edit(&before, &after), Path::new("/project/old.rs"), &absent, &absent, force);
     let PlannedRename::Refused(refused) = undo(false) else { panic!("not refused") };
     assert_eq!(refused.reason, "main.rs was deleted after the agent's edit");
     let expected = PlannedRename::Move { old: PlannedFile::Write(moved), new: PlannedFile::Unchanged };
