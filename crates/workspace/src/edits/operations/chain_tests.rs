@@ -148,8 +148,10 @@ fn conflict_in_older_turn_refuses_whole_file_and_no_other() {
 #[test]
 fn rename_and_later_edit_are_taken_back_with_human_edit() {
     let versions = [text("1\n2\n3\n4\n5\n"), text("1\n2\n3\n4\nb\n")];
-    let now =
-        current([("/project/old.rs", VersionedFile::absent()), ("/project/new.rs", text("mine\n2\n3\n4\nb\n"))]);
+    let now = current([
+        ("/project/old.rs", VersionedFile::absent()),
+        ("/project/new.rs", text("mine\n2\n3\n4\nb\n")),
+    ]);
     let rename = TurnEdit::Rename { from: "/project/old.rs".into(), to: "/project/new.rs".into() };
     let turns = [
         file("t2", "/project/new.rs", &versions[0], &versions[1]),
@@ -157,8 +159,10 @@ fn rename_and_later_edit_are_taken_back_with_human_edit() {
     ];
     let plan = undo_turns(&turns, &now, false);
     let undone = carried_out(&plan, &now);
-    let expected =
-        current([("/project/old.rs", text("mine\n2\n3\n4\n5\n")), ("/project/new.rs", VersionedFile::absent())]);
+    let expected = current([
+        ("/project/old.rs", text("mine\n2\n3\n4\n5\n")),
+        ("/project/new.rs", VersionedFile::absent()),
+    ]);
     assert_eq!(undone, expected);
     assert_eq!(carried_out(&redo(&plan, &undone, &[]), &undone), now);
 
@@ -175,7 +179,8 @@ fn redo_of_rename_moves_later_edits_along() {
     let now = current([("/project/old.rs", VersionedFile::absent()), ("/project/new.rs", content.clone())]);
     let rename = TurnEdit::Rename { from: "/project/old.rs".into(), to: "/project/new.rs".into() };
     let plan = undo_turns(&[change("t1", rename, &content, &content)], &now, false);
-    let edited = current([("/project/old.rs", text("1\nmine\n3\n")), ("/project/new.rs", VersionedFile::absent())]);
+    let edited =
+        current([("/project/old.rs", text("1\nmine\n3\n")), ("/project/new.rs", VersionedFile::absent())]);
     let redone = carried_out(&redo(&plan, &edited, &[]), &edited);
     let expected =
         current([("/project/old.rs", VersionedFile::absent()), ("/project/new.rs", text("1\nmine\n3\n"))]);
