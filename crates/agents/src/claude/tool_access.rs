@@ -35,6 +35,11 @@ const INTERNAL: [&str; 22] = [
     "ToolSearch",
 ];
 
+/// Whether a tool changes nothing outside the conversation.
+pub(super) fn is_internal(tool: &str) -> bool {
+    INTERNAL.contains(&tool)
+}
+
 /// Resolves what tool calls access.
 #[derive(Clone)]
 pub(super) struct AccessResolver {
@@ -109,7 +114,7 @@ impl AccessResolver {
             },
             other => match other.strip_prefix("mcp__").and_then(|name| name.split_once("__")) {
                 Some((server, tool)) => ToolAccess::Mcp { server: server.to_owned(), tool: tool.to_owned() },
-                None if INTERNAL.contains(&other) => ToolAccess::Internal,
+                None if is_internal(other) => ToolAccess::Internal,
                 None => ToolAccess::Other,
             },
         }

@@ -7,43 +7,23 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Tools that never change files in the working directories themselves. The calls of a subagent
-/// are reported one by one. Skills and slash commands are not listed, since they may run commands.
-const CHANGES_NOTHING: [&str; 36] = [
-    "Agent",
+use super::super::tool_access::is_internal;
+
+/// Tools that only read or wait, in addition to those that stay inside of the conversation.
+/// Skills and slash commands are not listed, since they may run commands.
+const READS_ONLY: [&str; 14] = [
     "AgentOutputTool",
-    "AskUserQuestion",
-    "BashOutput",
-    "EnterPlanMode",
-    "ExitPlanMode",
     "Glob",
     "Grep",
-    "KillBash",
-    "KillShell",
     "LS",
     "LSP",
     "ListAgents",
-    "ListMcpResources",
-    "ListMcpResourcesTool",
     "NotebookRead",
     "Read",
     "ReadMcpResource",
     "ReadMcpResourceTool",
     "ReportFindings",
     "ScheduleWakeup",
-    "SendMessage",
-    "SendUserMessage",
-    "StructuredOutput",
-    "Task",
-    "TaskCreate",
-    "TaskGet",
-    "TaskList",
-    "TaskOutput",
-    "TaskStop",
-    "TaskUpdate",
-    "TodoRead",
-    "TodoWrite",
-    "ToolSearch",
     "WebFetch",
     "WebSearch",
 ];
@@ -54,7 +34,7 @@ pub(super) fn reach(tool: &str, input: &Value, cwd: &Path) -> Option<EditReach> 
     let field = match tool {
         "Write" | "Edit" | "MultiEdit" => "file_path",
         "NotebookEdit" => "notebook_path",
-        other => return (!CHANGES_NOTHING.contains(&other)).then_some(EditReach::AnyFile),
+        other => return (!changes_nothing(other)).then_some(EditReach::AnyFile),
     };
     // The runtime rejects a call without a path.
     let path = input.get(field)?.as_str()?;
@@ -62,6 +42,10 @@ pub(super) fn reach(tool: &str, input: &Value, cwd: &Path) -> Option<EditReach> 
         Some(path) => EditReach::Files(vec![path]),
         None => EditReach::AnyFile,
     })
+}
+
+fn changes_nothing(tool: &str) -> bool {
+    is_internal(tool) || READS_ONLY.contains(&tool)
 }
 
 /// The edits that a call would make, as far as they follow from its input.
