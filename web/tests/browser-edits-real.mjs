@@ -5,7 +5,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
-import { ANSWER_MS, fitsScreen, OUT, PAGE_MS, send, waitFor } from './browser-steps.mjs';
+import { ANSWER_MS, chooseDirectory, fitsScreen, OUT, PAGE_MS, send, waitFor } from './browser-steps.mjs';
 import { startHost } from './host-process.mjs';
 
 const LOOKS = [
@@ -174,7 +174,7 @@ async function changeEverything(page, folder) {
     tool('Bash', { command }),
     'text Done.',
   ];
-  await page.getByLabel('Working directory').fill(folder);
+  await chooseDirectory(page, folder);
   return await answerRequests(page, () => send(page, lines.join('\n')), 1);
 }
 

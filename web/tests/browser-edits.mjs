@@ -8,7 +8,7 @@ import { strict as assert } from 'node:assert';
 import { join } from 'node:path';
 
 import { runTests } from './browser-runner.mjs';
-import { finished, fitsScreen, OUT, PAGE_MS, send, waitFor } from './browser-steps.mjs';
+import { chooseDirectory, finished, fitsScreen, OUT, PAGE_MS, send, waitFor } from './browser-steps.mjs';
 import { FakeHost } from './fake-host.mjs';
 
 const DESKTOP = { viewport: { width: 1280, height: 860 } };
@@ -90,7 +90,7 @@ const operations = () => fake.received.filter((each) => each.method === 'invokeC
 
 async function work(page, ...lines) {
   const directory = page.getByLabel('Working directory');
-  if (await directory.count()) await directory.fill('/inn');
+  if (await directory.count()) await chooseDirectory(page, '/inn');
   const turns = await page.locator('.turn').count();
   await send(page, `#demo\n${lines.join('\n')}`);
   await page.locator('.turn[data-turn=complete]').nth(turns).waitFor({ timeout: PAGE_MS });

@@ -34,3 +34,11 @@ export async function fitsScreen(page, name) {
   const [width, visible] = await page.evaluate(() => [document.body.scrollWidth, innerWidth]);
   assert.ok(width <= visible, `${name} is ${width} wide on a screen of ${visible}`);
 }
+
+/** Chooses the directory of a new session. The host's default can arrive between the two steps of a fill, which then appends. */
+export async function chooseDirectory(page, folder) {
+  const field = page.getByLabel('Working directory');
+  do {
+    await field.fill(folder);
+  } while ((await field.inputValue()) !== folder);
+}

@@ -5,7 +5,7 @@ import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 
-import { ANSWER_MS, fitsScreen, OUT, PAGE_MS, send } from './browser-steps.mjs';
+import { ANSWER_MS, chooseDirectory, fitsScreen, OUT, PAGE_MS, send } from './browser-steps.mjs';
 
 /** More requests than the tour has: it must end. */
 const MOST_REQUESTS = 20;
@@ -41,7 +41,7 @@ export const tourTests = {
 async function startIn(page, scratch, name, message) {
   const folder = join(scratch, name);
   await mkdir(folder, { recursive: true });
-  await page.getByLabel('Working directory').fill(folder);
+  await chooseDirectory(page, folder);
   await send(page, message);
   return folder;
 }

@@ -5,7 +5,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
-import { ANSWER_MS, finished, fitsScreen, OUT, PAGE_MS, send, waitFor } from './browser-steps.mjs';
+import { ANSWER_MS, chooseDirectory, finished, fitsScreen, OUT, PAGE_MS, send, waitFor } from './browser-steps.mjs';
 
 const PHONE = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true };
 
@@ -74,7 +74,7 @@ async function folderWithHook(scratch, name) {
 
 /** Sends a message to a new session in the folder, and waits for the question. */
 async function ask(page, folder) {
-  await page.getByLabel('Working directory').fill(folder);
+  await chooseDirectory(page, folder);
   await send(page, '#demo\ntext After the question');
   await page.waitForSelector('form.question', { timeout: ANSWER_MS });
 }
