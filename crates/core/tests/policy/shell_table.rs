@@ -46,6 +46,8 @@ fn hidden_denied_command_is_never_allowed_in_bypass_mode() {
         "strace rm x",
         "bash -c \"$script\"",
         "ls \"unclosed",
+        "ls >\nrm\n /dev/null",
+        "ls > # comment\nrm",
         "cat <<EOF\n`rm x`\nEOF",
     ] {
         let decision = fixture.shell(command);

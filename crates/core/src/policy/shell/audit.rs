@@ -102,6 +102,9 @@ impl<'a> Audit<'a> {
         if !is_blank(gap) || !self.is_valid_continuation(parent, next) {
             return false;
         }
+        if contains_newline(gap) && !allows_newline(parent.kind(), next.kind()) {
+            return false;
+        }
         // Two words without a blank between them are one word for bash.
         let are_words = previous.is_some_and(|previous| is_word(previous.kind())) && is_word(next.kind());
         !are_words || !gap.is_empty()
@@ -252,6 +255,36 @@ fn is_blank(text: &str) -> bool {
         }
     }
     true
+}
+
+/// Whether blank text contains a newline that is not part of a line continuation.
+fn contains_newline(gap: &str) -> bool {
+    gap.replace("\\\n", "").contains('\n')
+}
+
+/// Whether bash continues a construct after a newline. The parser skips a newline before any token, so
+/// that it reads the command after `ls >` and a newline as the target of the redirection.
+fn allows_newline(parent: &str, next: &str) -> bool {
+    match parent {
+        "program"
+        | "list"
+        | "pipeline"
+        | "subshell"
+        | "compound_statement"
+        | "if_statement"
+        | "elif_clause"
+        | "else_clause"
+        | "while_statement"
+        | "do_group"
+        | "command_substitution"
+        | "process_substitution" => true,
+        // The words of these constructs, for example the values of a loop, stay on one line.
+        "for_statement" | "case_statement" | "case_item" | "function_definition" => {
+            next == "variable_assignment" || !is_word(next)
+        }
+        "heredoc_redirect" => matches!(next, "heredoc_body" | "heredoc_end"),
+        _ => false,
+    }
 }
 
 /// Whether bash replaces nothing in this text inside of double quotes.
