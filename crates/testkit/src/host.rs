@@ -212,15 +212,16 @@ impl TestHost {
         processes
     }
 
-    /// Process ids of the live runtimes: the children of wardens. The Node runtime
-    /// rewrites its command line and cannot be identified by it.
+    /// Process ids of the live runtimes: the children of wardens that lead a process group. The Node
+    /// runtime rewrites its command line and cannot be identified by it. Processes of tools that
+    /// lost their parent become children of the warden, too, in the groups of their shells.
     pub fn runtimes(&self) -> Vec<u32> {
         let processes = self.processes();
         let wardens: Vec<u32> =
             processes.iter().filter(|process| process.is_warden()).map(|warden| warden.pid).collect();
         processes
             .iter()
-            .filter(|process| wardens.contains(&process.parent))
+            .filter(|process| wardens.contains(&process.parent) && process.group == process.pid)
             .map(|process| process.pid)
             .collect()
     }

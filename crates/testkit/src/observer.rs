@@ -258,6 +258,14 @@ impl Observer {
         self.no_violation()
     }
 
+    /// Processes messages until a point in time.
+    pub async fn follow(&mut self, until: tokio::time::Instant) -> Result<()> {
+        while let Ok(event) = tokio::time::timeout_at(until, self.events.recv()).await {
+            self.take(event.context("the connection closed")?);
+        }
+        self.no_violation()
+    }
+
     /// Processes all messages that the host has sent so far: the messages queued for this
     /// client before the response to a request. Afterwards, a message not in `seen` was
     /// not sent.

@@ -14,6 +14,8 @@ pub struct TestProcess {
     pub pid: u32,
     /// Parent process id.
     pub parent: u32,
+    /// Process group id.
+    pub group: u32,
     /// Command line.
     pub arguments: Vec<String>,
 }
@@ -34,7 +36,10 @@ pub fn with_variable(name: &str, value: &Path) -> Vec<TestProcess> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| has_variable(*pid, &wanted))
-        .filter_map(|pid| Some(TestProcess { pid, parent: parent(pid)?, arguments: arguments(pid)? }))
+        .filter_map(|pid| {
+            let (parent, group) = parent_and_group(pid)?;
+            Some(TestProcess { pid, parent, group, arguments: arguments(pid)? })
+        })
         .collect()
 }
 
@@ -44,9 +49,11 @@ fn has_variable(pid: u32, wanted: &[u8]) -> bool {
         .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == wanted))
 }
 
-fn parent(pid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+fn parent_and_group(pid: u32) -> Option<(u32, u32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may contain anything; the state follows it.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
 fn arguments(pid: u32) -> Option<Vec<String>> {

@@ -123,6 +123,11 @@ impl FakeServer {
         self.shared.lock().scripts.entry(path.to_owned()).or_default().push_back(reply);
     }
 
+    /// Removes the scripted replies that no request has received.
+    pub fn clear_scripts(&self) {
+        self.shared.lock().scripts.clear();
+    }
+
     /// The requests so far.
     pub fn requests(&self) -> Vec<RecordedRequest> {
         self.shared.lock().requests.iter().cloned().collect()
