@@ -5,6 +5,7 @@
 //! status to its error type.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -21,18 +22,27 @@ pub struct ApiError {
     status: StatusCode,
     kind: Cow<'static, str>,
     message: String,
+    /// Only recorded; the client receives the upstream's header.
+    retry_after: Option<Duration>,
 }
 
 impl ApiError {
     /// Creates an error with the usual type for its status.
     pub fn from_status(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, kind: kind_of(status).into(), message: message.into() }
+        Self { status, kind: kind_of(status).into(), message: message.into(), retry_after: None }
     }
 
     /// Replaces the type derived from the status.
     #[must_use]
     pub fn with_kind(mut self, kind: impl Into<Cow<'static, str>>) -> Self {
         self.kind = kind.into();
+        self
+    }
+
+    /// Sets when the upstream accepts the next request.
+    #[must_use]
+    pub fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
+        self.retry_after = retry_after;
         self
     }
 
@@ -94,6 +104,11 @@ impl ApiError {
     /// The `error.message` field.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// When the upstream accepts the next request, if it said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// The error as an `error` event in a stream.

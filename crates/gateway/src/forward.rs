@@ -239,7 +239,9 @@ pub(crate) async fn failure_response(
     let kind =
         envelope.kind.filter(|_| envelope.conforms).unwrap_or_else(|| error::kind_of(status).to_owned());
     let message = envelope.message.unwrap_or_else(|| format!("the upstream returned status {status}"));
-    let error = ApiError::from_status(status, envelope::scrub(&message, secret)).with_kind(kind);
+    let error = ApiError::from_status(status, envelope::scrub(&message, secret))
+        .with_kind(kind)
+        .with_retry_after(headers::retry_after(&response.headers));
     let passes = envelope.conforms && !envelope::reveals(&body, secret);
     let body = if passes { body } else { error.body(&options.request_id) };
     headers::mark_json(&mut headers);

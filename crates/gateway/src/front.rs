@@ -81,11 +81,17 @@ async fn handle(
             return Err(error.into());
         }
     };
-    let body = body::read(body, front.body_cap).await?;
+    let account = front.ledger.account(&session);
+    // The other routes do not fail a turn.
+    let note = |error: &ApiError| {
+        if matches!(route, Route::Messages) {
+            account.note_error(error, request_id);
+        }
+    };
+    let body = body::read(body, front.body_cap).await.inspect_err(note)?;
     let query = parts.uri.query().map(str::to_owned);
     let mut headers = parts.headers;
     headers.remove(AUTHORIZATION);
-    let account = front.ledger.account(&session);
     let request = UpstreamRequest {
         session,
         headers,
@@ -96,7 +102,7 @@ async fn handle(
     };
     let result = dispatch(front, route, request).await;
     if let Err(UpstreamFailure::Api(error)) = &result {
-        account.note_error(error, request_id);
+        note(error);
     }
     result
 }

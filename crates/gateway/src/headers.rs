@@ -3,14 +3,22 @@
 //! Owns the lists. Hop-by-hop headers and credentials of the other side are
 //! never forwarded.
 
+use std::time::Duration;
+
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH,
-    CONTENT_TYPE, EXPECT, HOST,
+    CONTENT_TYPE, EXPECT, HOST, RETRY_AFTER,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Header for an Anthropic API key.
 pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// When a further request may succeed, in milliseconds.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+
+/// Longest accepted `Retry-After`; a longer one is most likely a mistake.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(31 * 86_400);
 
 /// Headers that apply to a single connection.
 const HOP_BY_HOP: [&str; 9] = [
@@ -79,6 +87,14 @@ pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_ENCODING).is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
+/// When a further request may succeed. The form with a date is not used by model services.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let number = |name: HeaderName| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
+    let seconds = number(RETRY_AFTER_MS).map(|milliseconds| milliseconds / 1000.0);
+    let wait = Duration::try_from_secs_f64(seconds.or_else(|| number(RETRY_AFTER))?).ok()?;
+    (wait <= MAX_RETRY_AFTER).then_some(wait)
+}
+
 /// Prevents caches from buffering a stream.
 pub(crate) fn mark_stream(headers: &mut HeaderMap) {
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
@@ -116,6 +132,20 @@ mod tests {
         list.iter()
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
             .collect()
+    }
+
+    #[test]
+    fn retry_after_is_read_in_seconds_and_milliseconds() {
+        let wait = |list: &[(&'static str, &'static str)]| retry_after(&headers(list));
+        assert_eq!(wait(&[("retry-after", "42")]), Some(Duration::from_secs(42)));
+        assert_eq!(
+            wait(&[("retry-after", "2"), ("retry-after-ms", "1500")]),
+            Some(Duration::from_millis(1500))
+        );
+        for value in ["", "-1", "NaN", "inf", "1e12", "Wed, 21 Oct 2026 07:28:00 GMT"] {
+            assert_eq!(wait(&[("retry-after", value)]), None, "{value}");
+        }
+        assert_eq!(wait(&[]), None);
     }
 
     #[test]

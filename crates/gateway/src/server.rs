@@ -153,7 +153,8 @@ impl GatewayHandle {
         self.ledger.usage(session)
     }
 
-    /// The last error that a session received.
+    /// The last failed messages request of a session. `None` if a later one has succeeded, or
+    /// a user message was announced since.
     pub fn last_error(&self, session: &str) -> Option<LastError> {
         self.ledger.last_error(session)
     }

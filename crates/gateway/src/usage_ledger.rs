@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use secrecy::SecretString;
 
@@ -21,6 +22,9 @@ const MAX_SESSIONS: usize = 4096;
 /// Sessions with their own credential. These are never evicted, since that
 /// would silently switch the account; past the limit a new one is rejected.
 const MAX_CREDENTIALS: usize = 1024;
+
+/// Characters kept of an error's message.
+const MESSAGE_LENGTH: usize = 1000;
 
 /// The accumulated usage of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,17 +51,31 @@ pub struct SessionUsage {
     pub last_stop_reason: Option<String>,
 }
 
-/// The last error of a session.
+/// The last failed messages request of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastError {
     /// The HTTP status, or the equivalent of an `error` event.
     pub status: u16,
     /// Anthropic's `error.type`.
     pub kind: String,
-    /// The message that the client received.
+    /// The message that the client received, cut if it is very long.
     pub message: String,
+    /// When the upstream accepts the next request, if it said so.
+    pub retry_after: Option<Duration>,
     /// The id of the request in logs and responses.
     pub request_id: String,
+}
+
+impl LastError {
+    fn new(error: &ApiError, request_id: &str) -> Self {
+        Self {
+            status: error.status().as_u16(),
+            kind: error.kind().to_owned(),
+            message: error.message().chars().take(MESSAGE_LENGTH).collect(),
+            retry_after: error.retry_after(),
+            request_id: request_id.to_owned(),
+        }
+    }
 }
 
 /// The limit of sessions with their own credential is reached.
@@ -100,7 +118,10 @@ impl UsageLedger {
     }
 
     pub(crate) fn mark_turn(&self, session: &SessionId, mark: TurnMark) {
-        self.write(session, |entry| entry.turns.mark(mark));
+        self.write(session, |entry| {
+            entry.last_error = None;
+            entry.turns.mark(mark);
+        });
     }
 
     pub(crate) fn set_credential(
@@ -167,18 +188,10 @@ impl Account {
         self.ledger.read(self.session.as_str(), |entry| entry.credential.clone())?
     }
 
-    /// Records an error that the client received.
+    /// Records an error that the client received for a messages request.
     pub(crate) fn note_error(&self, error: &ApiError, request_id: &str) {
-        self.note(LastError {
-            status: error.status().as_u16(),
-            kind: error.kind().to_owned(),
-            message: error.message().to_owned(),
-            request_id: request_id.to_owned(),
-        });
-    }
-
-    fn note(&self, error: LastError) {
-        self.ledger.write(&self.session, |entry| entry.last_error = Some(error));
+        let last = LastError::new(error, request_id);
+        self.ledger.write(&self.session, |entry| entry.last_error = Some(last));
     }
 
     /// Decides the initiator of a request. The reservation is settled with the request.
@@ -246,20 +259,19 @@ impl Drop for OpenRequest {
     fn drop(&mut self) {
         let (reading, reservation, end) =
             (std::mem::take(&mut self.reading), std::mem::take(&mut self.reservation), self.end.take());
-        if let Some(RequestEnd::Failed(error)) = &end {
-            self.account.note_error(error, &self.request_id);
-        }
         self.account.ledger.write(&self.account.session, |entry| {
             let usage = &mut entry.usage;
             usage.add(&reading);
             match end {
                 Some(RequestEnd::Completed) => {
                     usage.completed += 1;
+                    entry.last_error = None;
                     usage.last_stop_reason = reading.stop_reason;
                     entry.turns.settle_success(reservation);
                 }
-                Some(RequestEnd::Failed(_)) => {
+                Some(RequestEnd::Failed(error)) => {
                     usage.failed += 1;
+                    entry.last_error = Some(LastError::new(&error, &self.request_id));
                     entry.turns.settle_failure(&reservation);
                 }
                 None => {
@@ -307,6 +319,28 @@ mod tests {
         };
         assert_eq!(ledger.usage("a"), Some(expected));
         assert_eq!(ledger.usage("b"), None);
+    }
+
+    #[test]
+    fn failure_is_dropped_by_next_success_and_next_message() {
+        let ledger = Arc::new(UsageLedger::default());
+        let account = ledger.account(&session("a"));
+        let fail = || {
+            let error = ApiError::from_status(http::StatusCode::TOO_MANY_REQUESTS, "x".repeat(5000))
+                .with_retry_after(Some(Duration::from_secs(7)));
+            account.open("req_1").end(RequestEnd::Failed(error));
+        };
+        fail();
+        let last = ledger.last_error("a").unwrap();
+        assert_eq!((last.status, last.retry_after), (429, Some(Duration::from_secs(7))));
+        assert_eq!(last.message.len(), MESSAGE_LENGTH);
+        drop(account.open("aborted"));
+        assert!(ledger.last_error("a").is_some(), "an aborted request says nothing about the upstream");
+        account.open("req_2").end(RequestEnd::Completed);
+        assert_eq!(ledger.last_error("a"), None);
+        fail();
+        ledger.mark_turn(&session("a"), TurnMark::with_text("again"));
+        assert_eq!(ledger.last_error("a"), None);
     }
 
     #[test]

@@ -95,10 +95,12 @@ async fn last_error_of_session_is_recorded() {
     let (fake, gateway) = anthropic().await;
     assert_eq!(gateway.handle.last_error("session"), None);
     let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}});
-    fake.script_messages(Reply::json(529, &error).header("request-id", "req_up"));
+    fake.script_messages(Reply::json(529, &error).header("request-id", "req_up").header("retry-after", "42"));
     gateway.ask(&streamed("hi")).await;
-    let LastError { status, kind, message, request_id } = gateway.handle.last_error("session").unwrap();
+    let LastError { status, kind, message, retry_after, request_id } =
+        gateway.handle.last_error("session").unwrap();
     assert_eq!((status, kind.as_str(), message.as_str()), (529, "overloaded_error", "busy"));
+    assert_eq!(retry_after, Some(std::time::Duration::from_secs(42)));
     assert!(request_id.starts_with("req_"));
 
     let events = EventStream::of("claude-x", &["x"]).events;
@@ -111,4 +113,7 @@ async fn last_error_of_session_is_recorded() {
     assert_eq!(gateway.handle.last_error("session").unwrap().status, 400);
     let usage = gateway.handle.usage("session").unwrap();
     assert_eq!((usage.requests, usage.completed, usage.failed, usage.aborted), (2, 0, 2, 0));
+
+    gateway.ask(&whole("hi")).await;
+    assert_eq!(gateway.handle.last_error("session"), None, "a later request succeeded");
 }
