@@ -109,6 +109,9 @@ pub(crate) struct ServeArguments {
     /// Claude runtime to use; a .js file is run with Node [default: the installed one, else `claude` on PATH]
     #[arg(long, value_name = "PATH", env = "INNKEEPER_CLAUDE")]
     pub(crate) claude: Option<PathBuf>,
+    /// When a signal stops the host, wait up to this many seconds for running turns; a second signal stops them
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) drain: Option<u32>,
     /// Print the ready line as JSON; with stdio, it is the first line on stdout
     #[arg(long)]
     pub(crate) json: bool,

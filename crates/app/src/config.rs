@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use innkeeper_core::AdministratorRules;
 use innkeeper_core::policy::{RuleBehavior, RuleScope, RuleSet};
+use innkeeper_core::{AdministratorRules, AgentLifetimes};
 use innkeeper_gateway::{
     AnthropicConfig, AnthropicUpstream, BetaFilter, ClientOptions, CopilotConfig, CopilotUpstream,
     DEFAULT_CLIENT_ID, DemoUpstream, Discovery, Endpoint, GatewayLimits, GithubEndpoints, ProxyRules,
@@ -34,8 +34,11 @@ const ANTHROPIC: &str = "https://api.anthropic.com";
 const GITHUB: &str = "https://github.com";
 
 /// All valid keys of the file.
-const KEYS: [&str; 23] = [
+const KEYS: [&str; 26] = [
     "upstream",
+    "agents.idle_minutes",
+    "agents.prewarm",
+    "agents.prewarm_minutes",
     "anthropic.api_key",
     "anthropic.url",
     "copilot.api_url",
@@ -60,8 +63,17 @@ const KEYS: [&str; 23] = [
     "trust.folders",
 ];
 
+/// Sets the time limit for the start of a runtime, in seconds.
+const START_TIMEOUT_VARIABLE: &str = "INNKEEPER_START_TIMEOUT";
+
+/// Time limit for the start of a runtime, unless configured.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Maximum size of the configuration file.
 const MAX_FILE: u64 = 1024 * 1024;
+
+/// Longest lifetime of an agent without work that can be configured.
+const MAX_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Largest size of all stored contents of edited files, compressed, unless configured.
 const QUOTA: u64 = 2048 * 1024 * 1024;
@@ -87,6 +99,8 @@ pub(crate) struct Config {
     #[serde(default)]
     upstream: Option<String>,
     #[serde(default)]
+    agents: AgentsSection,
+    #[serde(default)]
     anthropic: AnthropicSection,
     #[serde(default)]
     copilot: CopilotSection,
@@ -104,6 +118,16 @@ pub(crate) struct Config {
     permissions: PermissionsSection,
     #[serde(default)]
     trust: TrustSection,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct AgentsSection {
+    #[serde(default)]
+    idle_minutes: Option<f64>,
+    #[serde(default)]
+    prewarm: Option<bool>,
+    #[serde(default)]
+    prewarm_minutes: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -212,6 +236,25 @@ impl Config {
         }
     }
 
+    /// Returns how long agents without work keep their processes.
+    pub(crate) fn lifetimes(&self) -> Result<AgentLifetimes> {
+        let AgentsSection { idle_minutes, prewarm, prewarm_minutes } = self.agents;
+        let mut lifetimes = AgentLifetimes::default();
+        if let Some(idle) = idle_minutes {
+            lifetimes.idle = Some(minutes("agents.idle_minutes", idle)?).filter(|idle| !idle.is_zero());
+        }
+        lifetimes.prewarm = prewarm.unwrap_or(lifetimes.prewarm);
+        if let Some(unused) = prewarm_minutes {
+            lifetimes.unused = minutes("agents.prewarm_minutes", unused)?;
+            if lifetimes.unused.is_zero() {
+                bail!(
+                    "agents.prewarm_minutes: must be more than 0; use agents.prewarm = false to turn it off"
+                );
+            }
+        }
+        Ok(lifetimes)
+    }
+
     /// Returns the limits of the edit log.
     pub(crate) fn edits(&self) -> Result<EditSettings> {
         let EditsSection { max_file_size_kib, max_files, max_root_size_mib, quota_mib } = self.edits;
@@ -290,6 +333,12 @@ impl Config {
     }
 }
 
+/// Converts a number of minutes, which may have a fraction.
+fn minutes(key: &str, value: f64) -> Result<Duration> {
+    let time = Duration::try_from_secs_f64(value * 60.0).ok().filter(|time| *time <= MAX_LIFETIME);
+    time.ok_or_else(|| anyhow!("{key}: must be a number of minutes from 0 to 525600 (one year)"))
+}
+
 /// Parses a list of absolute paths, which may start with `~/`.
 fn absolute_paths(key: &str, texts: Option<&[String]>) -> Result<Vec<PathBuf>> {
     let expand = |text: &str| match text.strip_prefix("~/") {
@@ -310,6 +359,14 @@ pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// Looks up a variable in the environment of this process.
 pub(crate) fn of_process(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Time limit for the start of a runtime.
+pub(crate) fn start_timeout() -> Result<Duration> {
+    let Some(text) = of_process(START_TIMEOUT_VARIABLE) else { return Ok(START_TIMEOUT) };
+    let seconds = text.parse().ok().filter(|seconds| (1..=3600).contains(seconds));
+    let wrong = || anyhow!("invalid {START_TIMEOUT_VARIABLE} {text:?}; expected seconds from 1 to 3600");
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 
 /// Resolved settings of the upstreams.

@@ -202,3 +202,34 @@ fn limits_of_the_edit_log_are_read_and_checked() {
     let error = format!("{:#}", edits("edits.max_file = 1").unwrap_err());
     assert!(error.contains("edits.max_files"), "{error}");
 }
+
+#[test]
+fn lifetimes_of_agents_are_read_and_checked() {
+    let lifetimes = |text: &str| Config::parse(text)?.lifetimes();
+    let defaults = AgentLifetimes::default();
+    assert_eq!(lifetimes("").unwrap(), defaults);
+    assert_eq!((defaults.idle, defaults.prewarm), (Some(Duration::from_secs(600)), true));
+    let text = "[agents]\nidle_minutes = 30\nprewarm = false\nprewarm_minutes = 0.5";
+    let expected = AgentLifetimes {
+        idle: Some(Duration::from_secs(1800)),
+        prewarm: false,
+        unused: Duration::from_secs(30),
+    };
+    assert_eq!(lifetimes(text).unwrap(), expected);
+    assert_eq!(lifetimes("agents.idle_minutes = 0").unwrap(), AgentLifetimes { idle: None, ..defaults });
+    for (text, problem) in [
+        ("agents.idle_minutes = -1", "agents.idle_minutes: must be a number of minutes"),
+        ("agents.idle_minutes = nan", "agents.idle_minutes: must be a number of minutes"),
+        ("agents.idle_minutes = inf", "agents.idle_minutes: must be a number of minutes"),
+        ("agents.idle_minutes = 1e300", "agents.idle_minutes: must be a number of minutes"),
+        ("agents.idle_minutes = '10'", "idle_minutes"),
+        ("agents.prewarm = 'yes'", "prewarm"),
+        ("agents.prewarm_minutes = 0", "use agents.prewarm = false"),
+        ("agents.prewarm_minutes = -0.5", "agents.prewarm_minutes: must be a number of minutes"),
+        ("agents.idle_minute = 1", "did you mean agents.idle_minutes"),
+        ("agents = 1", "agents: must be a table"),
+    ] {
+        let error = format!("{:#}", lifetimes(text).unwrap_err());
+        assert!(error.contains(problem), "{text}: {error}");
+    }
+}

@@ -24,6 +24,7 @@ mod token;
 mod trust_command;
 mod trusted_folders;
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -47,7 +48,9 @@ fn main() -> ExitCode {
     if let Err(error) = protected {
         tracing::warn!(%error, "cannot protect the memory of this process from other processes of the user");
     }
-    let outcome = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let workers = worker_threads(std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
+    let outcome = match runtime {
         Ok(runtime) => {
             let outcome = runtime.block_on(run(cli));
             // Tasks that are still running after shutdown are not needed.
@@ -62,6 +65,12 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// A turn passes through several tasks. With few threads most of them run on the same one,
+/// and the cores are left to the runtimes and their tools.
+fn worker_threads(cores: usize) -> usize {
+    (cores / 2).max(1)
 }
 
 async fn run(cli: Cli) -> Result<(), CommandFailure> {

@@ -12,9 +12,9 @@ use innkeeper_claude::process_registry::ProcessRegistry;
 use innkeeper_claude::{Program, WardenProgram, transcript};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::edits::EditStorage;
-use innkeeper_core::model::{ModelAccess, ModelEndpoint};
+use innkeeper_core::model::{ModelAccess, ModelEndpoint, ModelFailure};
 use innkeeper_core::storage::Storage;
-use innkeeper_core::{AdministratorRules, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AdministratorRules, AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig, ServerOptions};
 use innkeeper_store::{EditDatabase, EditDatabaseConfig, Store, StoreConfig};
@@ -22,6 +22,7 @@ use innkeeper_workspace::{EditLogConfig, FilesConfig, LocalEditLog, LocalFiles, 
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use crate::cli::UpstreamName;
 use crate::config::{EditSettings, Upstreams};
 use crate::directories::DataDirectories;
 use crate::secrets;
@@ -51,6 +52,10 @@ pub(crate) struct Settings {
     pub(crate) administrator_rules: AdministratorRules,
     /// Limits of the edit log.
     pub(crate) edits: EditSettings,
+    /// Time limit for the start of a runtime.
+    pub(crate) start_timeout: Duration,
+    /// How long agents without work keep their processes.
+    pub(crate) lifetimes: AgentLifetimes,
 }
 
 /// A running host with its server.
@@ -77,6 +82,7 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
     let store = Arc::new(open_store(settings.directories.data().to_owned()).await?);
     let edits = Arc::new(open_edits(settings.directories.edits(), settings.edits.quota_bytes).await?);
     sweep(settings.directories.started()).await;
+    let upstream = settings.upstreams.name;
     let gateway = Arc::new(start_gateway(settings.upstreams, SocketAddr::from(([127, 0, 0, 1], 0))).await?);
     let drivers = TaskTracker::new();
     let workspace = settings.directories.workspace()?;
@@ -84,13 +90,14 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
         ClaudeProviderConfig {
             program: program_source(settings.claude, settings.directories.runtimes()),
             warden: warden()?,
-            models: Arc::new(GatewayEndpoint(Arc::clone(&gateway))),
+            models: Arc::new(GatewayEndpoint { gateway: Arc::clone(&gateway), upstream }),
             environment: secrets::public_environment(),
             default_directory: workspace.clone(),
             scratch_dir: settings.directories.scratch(),
             registry_dir: settings.directories.started(),
             trust: Arc::new(TrustFile::new(settings.directories.trust(), &settings.trusted)),
             paths: Arc::new(LocalPathResolver::new(home())),
+            start_timeout: settings.start_timeout,
             bypass_refusal: bypass_refusal(),
         },
         drivers.clone(),
@@ -112,6 +119,7 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
             home: home(),
         },
         edits: EditConfig { log: Arc::new(log), default_directory: Some(workspace.clone()) },
+        lifetimes: settings.lifetimes,
     })
     .await?;
     let files = local_files(&host, workspace, &settings.directories, settings.roots);
@@ -258,18 +266,42 @@ impl HostParts {
 
 /// The gateway as the model endpoint of the drivers.
 #[derive(Debug)]
-struct GatewayEndpoint(Arc<GatewayHandle>);
+struct GatewayEndpoint {
+    gateway: Arc<GatewayHandle>,
+    /// Where the gateway sends the requests.
+    upstream: UpstreamName,
+}
 
 impl ModelEndpoint for GatewayEndpoint {
     fn access(&self, conversation: Uuid) -> ModelAccess {
         ModelAccess {
-            base_url: self.0.base_url().to_owned(),
-            bearer: self.0.bearer_for(&conversation.to_string()),
+            base_url: self.gateway.base_url().to_owned(),
+            bearer: self.gateway.bearer_for(&conversation.to_string()),
         }
     }
 
     fn mark_turn(&self, conversation: Uuid, text: &str) {
-        self.0.mark_turn(&conversation.to_string(), TurnMark::with_text(text));
+        self.gateway.mark_turn(&conversation.to_string(), TurnMark::with_text(text));
+    }
+
+    fn last_failure(&self, conversation: Uuid) -> Option<ModelFailure> {
+        let last = self.gateway.last_error(&conversation.to_string())?;
+        let (service, credentials_advice) = match self.upstream {
+            UpstreamName::Demo => ("The demo model", "The demo model needs no credentials."),
+            UpstreamName::Copilot => ("GitHub Copilot", "Run `innkeeper login`, then restart the host."),
+            UpstreamName::Anthropic => (
+                "The Anthropic API",
+                "Check the key in ANTHROPIC_API_KEY or config.toml, then restart the host.",
+            ),
+        };
+        Some(ModelFailure {
+            service: service.to_owned(),
+            credentials_advice: credentials_advice.to_owned(),
+            status: last.status,
+            kind: last.kind,
+            message: last.message,
+            retry_after: last.retry_after,
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use crate::directories::DataDirectories;
 use crate::failure::CommandFailure;
 use crate::open_files::OpenFiles;
 use crate::ready::{ReadyLine, Scheme};
-use crate::running_host::{self, Settings};
+use crate::running_host::{self, RunningHost, Settings};
 use crate::shutdown::Signals;
 use crate::{announce, browser, freed_memory, permissions, secrets, stdio, token};
 
@@ -45,6 +45,8 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
     let trusted = config.trusted_folders().map_err(CommandFailure::usage)?;
     let administrator_rules = config.administrator_rules().map_err(CommandFailure::usage)?;
     let edits = config.edits().map_err(CommandFailure::usage)?;
+    let lifetimes = config.lifetimes().map_err(CommandFailure::usage)?;
+    let start_timeout = config::start_timeout().map_err(CommandFailure::usage)?;
     let queued_bytes = config.queued_bytes().map_err(CommandFailure::usage)?;
     let (upstream, opener) = (upstreams.name, directories.page_link());
     let claude = arguments.claude.clone();
@@ -59,6 +61,8 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
         trusted,
         administrator_rules,
         edits,
+        start_timeout,
+        lifetimes,
     };
     let running = running_host::start(settings).await.map_err(CommandFailure::work)?;
     if let Some(bytes) = queued_bytes {
@@ -77,7 +81,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
         tracing::warn!(%error, "cannot open the page in a browser; open its address yourself");
     }
     tokio::select! {
-        () = signals.next() => tracing::info!("shutting down; a second signal exits immediately"),
+        () = signals.next() => drain(&running, arguments.drain, &mut signals).await,
         () = running.server.deserted() => tracing::info!("shutting down: the client disconnected"),
         never = freed_memory::return_to_system(running.host()) => match never {},
     }
@@ -92,6 +96,18 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
         }
         () = signals.next() => Err(CommandFailure::Interrupted),
     }
+}
+
+/// Waits for running turns, if the user wants that. A second signal ends the wait.
+async fn drain(running: &RunningHost, seconds: Option<u32>, signals: &mut Signals) {
+    if let Some(seconds) = seconds.filter(|seconds| *seconds > 0) {
+        tracing::info!(seconds, "stopping after the running turns; a second signal stops them");
+        tokio::select! {
+            () = running.host().drain(Duration::from_secs(seconds.into())) => {}
+            () = signals.next() => {}
+        }
+    }
+    tracing::info!("shutting down; another signal exits immediately");
 }
 
 /// Parses the listen addresses. Addresses other than loopback require TLS and a token.

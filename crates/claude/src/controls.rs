@@ -207,10 +207,18 @@ impl Controls {
     }
 
     /// Cancels a message that the runtime has not started; returns whether that succeeded.
-    pub async fn cancel_message(&self, message: Uuid) -> Result<bool, RequestError> {
-        let answer = self.ask("cancel_async_message", json!({ "message_uuid": message.to_string() })).await?;
-        let answer: Option<Value> = answer.and_then(|raw| serde_json::from_str(raw.get()).ok());
-        Ok(answer.and_then(|answer| answer.get("cancelled")?.as_bool()).unwrap_or(false))
+    ///
+    /// The call itself sends the request, ahead of anything sent later; the future only waits for the
+    /// response.
+    pub fn cancel_message(
+        &self,
+        message: Uuid,
+    ) -> impl Future<Output = Result<bool, RequestError>> + Send + use<> {
+        let answer = self.ask_now("cancel_async_message", json!({ "message_uuid": message.to_string() }));
+        async move {
+            let answer: Option<Value> = answer.await?.and_then(|raw| serde_json::from_str(raw.get()).ok());
+            Ok(answer.and_then(|answer| answer.get("cancelled")?.as_bool()).unwrap_or(false))
+        }
     }
 
     /// Marks a file as already read by the model at this modification time.

@@ -5,7 +5,7 @@
 //! immediately.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -40,6 +40,8 @@ pub(crate) struct Intake {
     pub(crate) activity: Activity,
     /// The conversation in the runtime's latest message.
     conversation: watch::Sender<Option<Uuid>>,
+    /// Start of the first line that is not a message.
+    first_noise: OnceLock<String>,
 }
 
 impl Intake {
@@ -49,7 +51,18 @@ impl Intake {
             control,
             activity: Activity::default(),
             conversation: watch::Sender::new(None),
+            first_noise: OnceLock::new(),
         }
+    }
+
+    /// Records the start of a line that is not a message.
+    pub(crate) fn noise(&self, start: &str) {
+        self.first_noise.get_or_init(|| start.to_owned());
+    }
+
+    /// Start of the first line that is not a message.
+    pub(crate) fn first_noise(&self) -> Option<&str> {
+        self.first_noise.get().map(String::as_str)
     }
 
     /// Watches the conversation that the runtime reports.

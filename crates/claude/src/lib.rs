@@ -6,8 +6,8 @@
 //!
 //! # Layers
 //!
-//! - [`ClaudeSession`] is a conversation at the level of turns: ordered sends, timeouts, interrupts, hooks,
-//!   forks, and a restart when the runtime exits.
+//! - [`ClaudeSession`] is a conversation at the level of turns: ordered sends, steering, timeouts,
+//!   interrupts, hooks, forks, and a restart when the runtime exits.
 //! - [`Runtime`] is one runtime process at the level of messages. [`turns`] assigns messages to turns and
 //!   detects the end of a turn; [`Controls`] sends control requests.
 //! - [`wire`] defines the message types; [`classify`] maps them to events.
@@ -103,6 +103,7 @@ pub mod process_registry;
 mod process_table;
 pub mod project;
 mod queue;
+mod running_commands;
 mod runtime;
 mod session;
 pub mod transcript;
@@ -125,14 +126,15 @@ pub use options::{
     SettingSource, SystemPrompt, Thinking, Tools, WardenProgram,
 };
 pub use process::{Exit, ExitReason};
+pub use running_commands::RunningCommand;
 pub use runtime::{
-    Initialized, ModelInfo, Priority, Runtime, RuntimeEvent, RuntimeEvents, StartError, StopOptions,
-    UserContent, UserMessage,
+    Initialized, ModelInfo, Priority, Runtime, RuntimeEvent, RuntimeEvents, RuntimeVersion, StartError,
+    StopOptions, UserContent, UserMessage,
 };
 pub use session::{
     Artifact, ClaudeSession, EnqueueError, ForkError, HookError, Interrupted, Lagged, PermissionAnswer,
-    Prompt, RefuseAll, RequestHandler, RestartError, SessionOptions, SessionSubscription, Status, Turn,
-    TurnEnding, TurnFailure, TurnResult, UnexpectedExit,
+    Prompt, RefuseAll, RequestHandler, RestartError, SessionOptions, SessionSubscription, Status, SteerError,
+    SteeringOutcome, Turn, TurnEnding, TurnFailure, TurnResult, UnexpectedExit,
 };
 pub use transport::{
     BoxFuture, ByteStream, Peer, PeerExit, PeerSignal, StreamLaunch, StreamOnlyPeer, StreamTransport,

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -21,6 +22,9 @@ pub use kinds::{
     WardenProgram,
 };
 pub use plan::{LaunchFiles, LaunchPlan};
+
+/// Default time limit of a start.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Options for launching a runtime. Create with [`LaunchOptions::new`], then set fields.
 #[derive(Clone)]
@@ -83,6 +87,9 @@ pub struct LaunchOptions {
     pub file_checkpoints: bool,
     /// Whether to include text from subagents; newer runtimes only.
     pub forward_subagent_text: bool,
+    /// Whether the host can stop single tasks. Otherwise an interrupt of a newer runtime also ends its
+    /// subagents in the background; older ones always keep them.
+    pub per_task_stop: bool,
     /// Environment to inherit, captured by the caller.
     pub environment: BTreeMap<OsString, OsString>,
     /// Variables to set regardless of any other rule.
@@ -91,6 +98,8 @@ pub struct LaunchOptions {
     pub scratch_dir: PathBuf,
     /// Folder of the process registry (see [`crate::process_registry`]); `None` disables it.
     pub registry: Option<PathBuf>,
+    /// Time limit of the start, during which the user's hooks run.
+    pub start_timeout: Duration,
 }
 
 impl LaunchOptions {
@@ -130,10 +139,12 @@ impl LaunchOptions {
             setting_sources: vec![SettingSource::User, SettingSource::Project, SettingSource::Local],
             file_checkpoints: false,
             forward_subagent_text: false,
+            per_task_stop: false,
             environment: BTreeMap::new(),
             overrides: BTreeMap::new(),
             scratch_dir: directories.scratch,
             registry: None,
+            start_timeout: START_TIMEOUT,
         }
     }
 }

@@ -121,6 +121,7 @@ fn resumed_node_runtime_plan_with_all_options() {
         setting_sources: vec![SettingSource::User],
         file_checkpoints: true,
         forward_subagent_text: true,
+        per_task_stop: true,
         overrides: BTreeMap::from([("EXTRA".into(), "1".into())]),
         ..options(program, &[("PATH", "/usr/bin")])
     });

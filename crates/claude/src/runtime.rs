@@ -7,6 +7,7 @@
 mod start;
 mod stop_sequence;
 mod user_message;
+mod version;
 
 use std::sync::Arc;
 
@@ -18,11 +19,13 @@ pub use start::{Initialized, ModelInfo, StartError};
 pub use stop_sequence::StopOptions;
 pub(crate) use stop_sequence::{INTERRUPT_STEP, TASKS_STEP};
 pub use user_message::{Priority, UserContent, UserMessage};
+pub use version::RuntimeVersion;
 
 use crate::control::{REQUEST_TIMEOUT, RequestError, SendError};
 use crate::controls::Controls;
 use crate::intake::Intake;
 use crate::process::{Exit, Process};
+use crate::running_commands::{self, RunningCommand};
 use crate::wire::{IncomingRequest, Message};
 
 /// An event from a runtime.
@@ -119,6 +122,14 @@ impl Runtime {
     /// The running background tasks.
     pub fn background_tasks(&self) -> Vec<String> {
         self.shared.intake.activity.tasks()
+    }
+
+    /// The shell commands of the runtime's tools, from the operating system's process table. Runtimes
+    /// report the task of a command late, and older ones only at its end. Empty where there is no
+    /// `/proc`, and for a runtime that is not a local process.
+    pub async fn running_commands(&self) -> Vec<RunningCommand> {
+        let Some(pid) = self.pid().and_then(|pid| i32::try_from(pid).ok()) else { return Vec::new() };
+        tokio::task::spawn_blocking(move || running_commands::of(pid)).await.unwrap_or_default()
     }
 
     /// Stops the runtime, gracefully first, and waits until all its descendants have exited: at most 8 s.

@@ -11,6 +11,7 @@ mod options;
 mod requests;
 mod shared;
 mod status;
+mod steering;
 mod turn;
 
 use std::sync::Arc;
@@ -27,13 +28,14 @@ pub use hooks::{HookError, SessionSubscription};
 pub use options::SessionOptions;
 pub use requests::{PermissionAnswer, RefuseAll, RequestHandler};
 pub use status::{Status, UnexpectedExit};
+pub use steering::{SteerError, SteeringOutcome};
 pub use turn::{Lagged, Turn, TurnEnding, TurnFailure, TurnResult};
 
 use crate::controls::Controls;
 use crate::event::SessionEvent;
 use crate::options::{Conversation, LaunchOptions};
 use crate::process::Exit;
-use crate::runtime::{Initialized, StartError, UserContent};
+use crate::runtime::{Initialized, Priority, StartError, UserContent};
 use crate::transport::BoxFuture;
 
 use actor::{Actor, Command, Pending};
@@ -175,6 +177,20 @@ impl ClaudeSession {
             mpsc::error::TrySendError::Closed(_) => EnqueueError::Terminated,
         })?;
         Ok(turn)
+    }
+
+    /// Adds a message to the running turn and waits until the runtime takes it up or the turn ends. The turn
+    /// ends once, with the result of its last message. [`Priority::Now`] cuts off the answer, and withdraws
+    /// an open permission request; [`Priority::Next`] waits for the end of a running tool or of the answer.
+    /// Hooks for prompts are not called. Dropping the future does not take the message back.
+    pub async fn steer(
+        &self,
+        content: impl Into<UserContent>,
+        priority: Priority,
+    ) -> Result<SteeringOutcome, SteerError> {
+        let content = content.into();
+        let answer = self.ask(|reply| Command::Steer { content, priority, reply }).await;
+        answer.unwrap_or(Err(SteerError::Terminated))
     }
 
     /// Interrupts the running turn: its send fails immediately. Sends an interrupt request first; if the

@@ -3,8 +3,9 @@
 //! Pure: no clock, no I/O, no randomness. The messages of a turn and its end are recognised by uuid, not by
 //! counting results: a runtime folds steering messages into the turn that runs, merges waiting messages, holds
 //! results back, and starts background turns without a request. There is at most one requested turn and at
-//! most one background turn at a time. The invariants: every turn ends exactly once, no message belongs to two
-//! turns, and every steering message is either taken up or returned.
+//! most one background turn at a time; a background turn that is steered becomes the requested turn. The
+//! invariants: every turn ends exactly once, no message belongs to two turns, and every steering message is
+//! either taken up or returned.
 
 mod requested;
 mod verdict;
@@ -30,7 +31,7 @@ pub struct TurnMachine {
     generation: Generation,
     /// The number of the last turn.
     last: u64,
-    /// The turn that the host requested.
+    /// The turn that the host requested, or the background turn that it steers.
     requested: Option<RequestedTurn>,
     /// The turn that the runtime started by itself.
     background: Option<(TurnKey, TurnOrigin)>,
@@ -63,6 +64,11 @@ impl TurnMachine {
         self.requested.is_none() && self.interrupts == 0
     }
 
+    /// Whether the runtime names the messages that it works on, as newer ones do.
+    pub fn names_messages(&self) -> bool {
+        self.names_messages
+    }
+
     /// Whether an abandoned turn is not over yet.
     pub fn is_draining(&self) -> bool {
         self.requested.as_ref().is_some_and(|requested| requested.owner != Owner::Waits)
@@ -83,13 +89,25 @@ impl TurnMachine {
         turn
     }
 
-    /// A message for a running turn is written.
-    pub fn steer(&mut self, turn: TurnKey, message: Uuid) -> Result<(), NotRunning> {
-        let requested = self
-            .requested
-            .as_mut()
-            .filter(|requested| requested.key == turn && requested.owner == Owner::Waits);
-        requested.ok_or(NotRunning(turn))?.steer(message);
+    /// Whether the runtime has begun to work on a turn. Before that, a steering message could overtake the
+    /// message that opens the turn.
+    pub fn is_active(&self, turn: TurnKey) -> bool {
+        let is_requested = |requested: &RequestedTurn| requested.key == turn && requested.has_begun();
+        self.is_background(turn) || self.requested.as_ref().is_some_and(is_requested)
+    }
+
+    /// A message for a running turn is written. A turn that the runtime started by itself can be steered, too,
+    /// unless the host has requested another turn.
+    pub fn steer(&mut self, turn: TurnKey, message: Uuid, kind: PromptKind) -> Result<(), NotRunning> {
+        match (&mut self.requested, self.background) {
+            (Some(requested), _) if requested.key == turn && requested.owner == Owner::Waits => {
+                requested.steer(message, kind);
+            }
+            (None, Some((key, origin))) if key == turn && self.interrupts == 0 => {
+                self.requested = Some(RequestedTurn::of_background(turn, origin, (message, kind)));
+            }
+            (_, _) => return Err(NotRunning(turn)),
+        }
         Ok(())
     }
 
@@ -135,10 +153,7 @@ impl TurnMachine {
         let mut verdicts = Vec::new();
         self.end_background(EndReason::Exited, &mut verdicts);
         if let Some(requested) = self.requested.take_if(|requested| requested.owner == Owner::Waits) {
-            let untaken = requested.untaken();
-            let end =
-                TurnEnd { turn: requested.key, origin: TurnOrigin::User, reason: EndReason::Exited, untaken };
-            verdicts.push(Verdict::Ends(end));
+            verdicts.push(Verdict::Ends(requested.end(EndReason::Exited)));
         }
         // Late messages and answers of the old process are of a stale generation from now on.
         self.started();
@@ -209,6 +224,18 @@ impl TurnMachine {
         verdicts
     }
 
+    /// The runtime holds back the result of what it works on: older ones do while a subagent works in the
+    /// background. The owner knows that from the end of the answer, or from the note about an interrupt.
+    pub fn result_withheld(&mut self) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        match &mut self.requested {
+            Some(requested) if requested.is_active() => requested.idle(),
+            Some(_) | None => self.end_background(EndReason::NoResult, &mut verdicts),
+        }
+        self.settle(&mut verdicts);
+        verdicts
+    }
+
     fn next_key(&mut self) -> TurnKey {
         self.last += 1;
         TurnKey::new(self.generation, self.last)
@@ -216,15 +243,15 @@ impl TurnMachine {
 
     fn take_up(&mut self, message: &Message, verdicts: &mut Vec<Verdict>) {
         let Some(requested) = &mut self.requested else { return };
-        let (turn, taken) = (requested.key, requested.take_up(message));
-        if taken.is_empty() {
-            return;
-        }
-        let waits = requested.owner == Owner::Waits;
+        let (turn, Some(taken)) = (requested.key, requested.take_up(message)) else { return };
         self.idle = false;
         self.notified = false;
         self.end_background(EndReason::Merged, verdicts);
-        if waits {
+        self.report_taken_up(turn, taken, verdicts);
+    }
+
+    fn report_taken_up(&self, turn: TurnKey, taken: Vec<(Uuid, TurnOrigin)>, verdicts: &mut Vec<Verdict>) {
+        if self.requested.as_ref().is_some_and(|requested| requested.owner == Owner::Waits) {
             let taken_up = |(message, origin)| Verdict::TakenUp { turn, message, origin };
             verdicts.extend(taken.into_iter().map(taken_up));
         }
@@ -239,7 +266,11 @@ impl TurnMachine {
             Some(requested) if requested.is_taken_up() || requested.is_named_by(message) => {}
             Some(requested) if requested.is_waiting() && !announced => {
                 requested.unproven = Unproven::Working;
+                let taken_up = requested.only_waiting().map(|message| (requested.key, message));
                 self.end_background(EndReason::Merged, verdicts);
+                if let Some((turn, message)) = taken_up {
+                    self.report_taken_up(turn, vec![(message, TurnOrigin::Steering)], verdicts);
+                }
             }
             Some(requested) => {
                 if matches!(requested.unproven, Unproven::Working) {
@@ -319,6 +350,7 @@ impl TurnMachine {
         if let Some((turn, _)) = self.background {
             verdicts.push(Verdict::Belongs(turn));
             self.end_background(EndReason::Result(Box::new(result.clone())), verdicts);
+            self.settle(verdicts);
         }
     }
 
@@ -365,19 +397,31 @@ impl TurnMachine {
         }
     }
 
+    fn is_background(&self, turn: TurnKey) -> bool {
+        self.background.is_some_and(|(background, _)| background == turn)
+    }
+
+    /// Ends what the runtime started by itself. A turn that is steered ends with its steering messages.
     fn end_background(&mut self, reason: EndReason, verdicts: &mut Vec<Verdict>) {
-        if let Some((turn, origin)) = self.background.take() {
-            verdicts.push(Verdict::Ends(TurnEnd { turn, origin, reason, untaken: Vec::new() }));
+        let Some((turn, origin)) = self.background.take() else { return };
+        match &mut self.requested {
+            Some(requested) if requested.key == turn => requested.background_ended(reason),
+            Some(_) | None => {
+                verdicts.push(Verdict::Ends(TurnEnd { turn, origin, reason, untaken: Vec::new() }));
+            }
         }
     }
 
-    /// Ends the requested turn if every message is answered or dropped.
+    /// Ends the requested turn if every message is answered or dropped, and the runtime no longer works on
+    /// what it started by itself.
     fn settle(&mut self, verdicts: &mut Vec<Verdict>) {
-        let Some(mut requested) = self.requested.take_if(|requested| requested.is_resolved()) else { return };
+        let background = self.background.map(|(turn, _)| turn);
+        let is_over =
+            |requested: &mut RequestedTurn| requested.is_resolved() && background != Some(requested.key);
+        let Some(mut requested) = self.requested.take_if(is_over) else { return };
         if requested.owner == Owner::Waits {
-            let (reason, untaken) = (requested.end_reason(), requested.untaken());
-            let end = TurnEnd { turn: requested.key, origin: TurnOrigin::User, reason, untaken };
-            return verdicts.push(Verdict::Ends(end));
+            let reason = requested.end_reason();
+            return verdicts.push(Verdict::Ends(requested.end(reason)));
         }
         requested.owner = Owner::Stopped;
         self.requested = Some(requested);

@@ -78,6 +78,10 @@ impl Fixture {
         self.shown(verdicts)
     }
 
+    fn steer(&mut self, message: Uuid) -> Result<(), NotRunning> {
+        self.machine.steer(self.turn, message, PromptKind::Text)
+    }
+
     fn quiet(&mut self) -> Vec<String> {
         let verdicts = self.machine.quiet();
         self.shown(verdicts)
@@ -260,7 +264,7 @@ fn unnamed_result_before_echo_belongs_to_another_turn() {
 fn folded_steering_message_is_answered_by_the_result_of_its_turn() {
     let mut it = Fixture::text();
     it.judge(&lifecycle(OPENING, "started"));
-    it.machine.steer(it.turn, STEERING).unwrap();
+    it.steer(STEERING).unwrap();
     assert_eq!(it.judge(&lifecycle(STEERING, "started")), ["taken up: 2", "requested"]);
     it.judge(&lifecycle(STEERING, "completed"));
     assert_eq!(it.judge(&naming(&[OPENING, STEERING])), ["requested", "requested ends: result"]);
@@ -270,7 +274,7 @@ fn folded_steering_message_is_answered_by_the_result_of_its_turn() {
 fn completed_steering_message_needs_no_separate_result() {
     let mut it = Fixture::text();
     it.judge(&lifecycle(OPENING, "started"));
-    it.machine.steer(it.turn, STEERING).unwrap();
+    it.steer(STEERING).unwrap();
     it.judge(&lifecycle(STEERING, "completed"));
     assert_eq!(it.judge(&naming(&[OPENING])), ["requested", "requested ends: result"]);
 }
@@ -283,7 +287,7 @@ fn steering_message_with_separate_result_keeps_turn_open() {
     for (frames, last) in [(newer, naming(&[STEERING])), (older, completed())] {
         let mut it = Fixture::text();
         it.judge(&echo(OPENING));
-        it.machine.steer(it.turn, STEERING).unwrap();
+        it.steer(STEERING).unwrap();
         for frame in &frames {
             let verdicts = it.judge(frame);
             assert!(!verdicts.iter().any(|verdict| verdict.contains("ends")), "{verdicts:?}");
@@ -296,7 +300,7 @@ fn steering_message_with_separate_result_keeps_turn_open() {
 fn steering_message_that_is_never_taken_up_is_returned_after_silence() {
     let mut it = Fixture::text();
     it.judge(&echo(OPENING));
-    it.machine.steer(it.turn, STEERING).unwrap();
+    it.steer(STEERING).unwrap();
     assert_eq!(it.judge(&completed()), ["requested"]);
     assert!(!it.machine.awaits_quiet(), "the runtime may still be busy");
     it.judge(&state("idle"));
@@ -308,13 +312,13 @@ fn steering_message_that_is_never_taken_up_is_returned_after_silence() {
 fn dropped_steering_message_is_returned_and_a_withdrawn_one_is_not() {
     let mut it = Fixture::text();
     it.judge(&echo(OPENING));
-    it.machine.steer(it.turn, STEERING).unwrap();
-    it.machine.steer(it.turn, OTHER).unwrap();
+    it.steer(STEERING).unwrap();
+    it.steer(OTHER).unwrap();
     it.judge(&completed());
     it.judge(&lifecycle(STEERING, "cancelled"));
     let verdicts = it.machine.withdraw(OTHER);
     assert_eq!(it.shown(verdicts), ["requested ends: result, untaken 2"]);
-    assert_eq!(it.machine.steer(it.turn, STEERING), Err(NotRunning(it.turn)));
+    assert_eq!(it.steer(STEERING), Err(NotRunning(it.turn)));
 }
 
 #[test]
@@ -322,7 +326,7 @@ fn abandoned_turn_is_drained_after_it_stops_and_interrupts_are_acknowledged() {
     for answered_first in [true, false] {
         let mut it = Fixture::text();
         it.judge(&echo(OPENING));
-        it.machine.steer(it.turn, STEERING).unwrap();
+        it.steer(STEERING).unwrap();
         assert_eq!(it.machine.abandon(it.turn), Some(vec![STEERING]));
         assert_eq!(it.machine.abandon(it.turn), None);
         it.machine.interrupt_sent();
@@ -359,7 +363,7 @@ fn pending_interrupt_blocks_next_message() {
 fn exit_ends_running_turns_and_stale_messages_are_ignored() {
     let mut it = Fixture::text();
     it.judge(&echo(OPENING));
-    it.machine.steer(it.turn, STEERING).unwrap();
+    it.steer(STEERING).unwrap();
     it.machine.interrupt_sent();
     let stale = it.machine.generation();
     let verdicts = it.machine.exited();
@@ -380,4 +384,105 @@ fn exit_ends_a_background_turn_but_not_an_abandoned_one() {
     it.machine.abandon(it.turn);
     let verdicts = it.machine.exited();
     assert_eq!(it.shown(verdicts), ["background ends: exited"]);
+}
+
+#[test]
+fn message_of_older_runtime_cut_off_before_its_echo_does_not_hold_the_turn() {
+    let mut it = Fixture::text();
+    it.judge(&init());
+    assert!(it.machine.is_active(it.turn));
+    it.steer(STEERING).unwrap();
+    it.judge(&result(json!({ "subtype": "error_during_execution", "terminal_reason": "aborted_streaming" })));
+    it.judge(&init());
+    assert_eq!(it.judge(&echo(STEERING)), ["taken up: 2", "requested"]);
+    assert_eq!(it.judge(&completed()), ["requested"]);
+    assert_eq!(it.judge(&state("idle")), ["requested ends: result"]);
+}
+
+#[test]
+fn older_runtime_takes_up_only_waiting_steering_message_with_its_turn() {
+    let mut it = Fixture::text();
+    it.judge(&echo(OPENING));
+    it.steer(STEERING).unwrap();
+    it.judge(&result(json!({ "terminal_reason": "aborted_streaming" })));
+    assert_eq!(it.judge(&init()), ["taken up: 2", "requested"], "before the first word of the answer");
+    assert_eq!(it.judge(&stream_event(json!({}))), ["requested"]);
+    assert_eq!(it.judge(&echo(STEERING)), ["requested"], "reported once");
+    assert_eq!(it.judge(&completed()), ["requested", "requested ends: result"]);
+}
+
+#[test]
+fn turn_is_active_only_after_runtime_has_begun_it() {
+    let mut it = Fixture::text();
+    it.judge(&lifecycle(OPENING, "queued"));
+    assert!(!it.machine.is_active(it.turn));
+    it.judge(&lifecycle(OPENING, "started"));
+    assert!(it.machine.is_active(it.turn));
+}
+
+/// A machine with a turn that the runtime started; shown as `requested`.
+fn in_background_turn(frames: &[Message]) -> Fixture {
+    let mut machine = TurnMachine::default();
+    machine.started();
+    let mut begun = None;
+    for frame in frames {
+        for verdict in machine.judge(machine.generation(), frame) {
+            if let Verdict::Begins { turn, .. } = verdict {
+                begun = Some(turn);
+            }
+        }
+    }
+    Fixture { machine, turn: begun.unwrap() }
+}
+
+#[test]
+fn steered_background_turn_ends_with_its_steering_message() {
+    let newer = [lifecycle(STEERING, "queued"), init(), assistant()];
+    let newer_result = result(json!({ "origin": { "kind": "task-notification" } }));
+    let older = [task_ended("task.output"), init(), assistant()];
+    let aborted = result(json!({ "terminal_reason": "aborted_streaming" }));
+    for (frames, first, taking_up, last) in [
+        (newer, newer_result, lifecycle(STEERING, "started"), naming(&[STEERING])),
+        (older, aborted, echo(STEERING), completed()),
+    ] {
+        let mut it = in_background_turn(&frames);
+        it.steer(STEERING).unwrap();
+        assert_eq!(it.judge(&assistant()), ["requested"]);
+        assert_eq!(it.judge(&first), ["requested"], "the steering message is not answered");
+        assert!(!it.machine.is_free());
+        assert_eq!(it.judge(&taking_up), ["taken up: 2", "requested"]);
+        assert_eq!(it.judge(&assistant()), ["requested"]);
+        assert_eq!(it.judge(&last), ["requested", "requested ends: result"]);
+        assert!(it.machine.is_free());
+    }
+}
+
+#[test]
+fn background_turn_goes_on_after_its_steering_message_was_withdrawn() {
+    let mut it = in_background_turn(&[task_ended("task.output"), init(), assistant()]);
+    it.steer(STEERING).unwrap();
+    assert!(it.machine.withdraw(STEERING).is_empty());
+    assert_eq!(it.judge(&assistant()), ["requested"]);
+    assert_eq!(it.judge(&completed()), ["requested", "requested ends: result"]);
+}
+
+#[test]
+fn background_turn_is_not_steered_while_another_turn_is_requested() {
+    let mut it = in_background_turn(&[task_ended("task.output"), init(), assistant()]);
+    it.machine.interrupt_sent();
+    assert_eq!(it.steer(STEERING), Err(NotRunning(it.turn)), "the interrupt would hit the message");
+    it.interrupt_answered();
+    let requested = it.machine.open(OPENING, PromptKind::Text);
+    assert_eq!(it.steer(STEERING), Err(NotRunning(it.turn)));
+    assert!(it.machine.is_active(it.turn) && !it.machine.is_active(requested));
+}
+
+#[test]
+fn steering_command_of_older_runtime_is_answered_without_an_echo() {
+    let mut it = Fixture::text();
+    it.judge(&echo(OPENING));
+    it.machine.steer(it.turn, STEERING, PromptKind::Command).unwrap();
+    it.judge(&result(json!({ "terminal_reason": "aborted_streaming" })));
+    assert_eq!(it.judge(&init()), ["taken up: 2", "requested"]);
+    assert_eq!(it.judge(&result(json!({ "result": "Total cost" }))), ["requested", "requested ends: result"]);
 }

@@ -16,8 +16,8 @@ use anyhow::{Context as _, Result, bail};
 use innkeeper_core::agent::{
     AgentCommand, AgentConnection, AgentEvent, AgentFeatures, AgentOffer, AgentProvider, BoxFuture,
     COMMAND_CAPACITY, ConversationRecords, ConversationSummary, EVENT_CAPACITY, History, HostConversation,
-    OpenAgent, OpenError, RecordError, RecordedTurn, ResolvedConfig, ResourceToken, ResumeToken,
-    TokenRefused, TurnMessage, TurnOutcome,
+    OpenAgent, OpenError, RecordError, RecordedTurn, ResolvedConfig, ResourceToken, ResumeToken, StoppedWork,
+    TokenRefused, TurnMessage, TurnOutcome, WorkKind,
 };
 use innkeeper_core::ids::TurnId;
 use serde_json::{Value, json};
@@ -449,9 +449,26 @@ impl Player {
         self.act(json!({"type": "chat/inputRequested", "request": request})).await
     }
 
-    /// Reports that a steering message was added to the turn.
-    pub async fn steered(&self, id: &str) -> Result<()> {
-        self.send(AgentEvent::SteeringTaken { id: id.to_owned() }).await
+    /// Reports that a steering message with this text was added to the turn.
+    pub async fn steered(&self, turn: &str, id: &str, text: &str) -> Result<()> {
+        let message = serde_json::from_value(json!({"text": text, "origin": {"kind": "user"}}))?;
+        self.send(AgentEvent::SteeringTaken { id: id.to_owned(), turn: TurnId::new(turn), message }).await
+    }
+
+    /// Reports a command that runs in the background, started by a call of the turn.
+    pub async fn run_in_background(&self, turn: &str, call: &str, work: &str, label: &str) -> Result<()> {
+        let work = json!({
+            "kind": "shell", "id": work, "label": label, "startedAt": "2025-11-15T09:00:05.000Z",
+            "command": label, "_meta": {"innkeeper.work": {"toolCallId": call, "turnId": turn}},
+        });
+        self.act(json!({"type": "chat/backgroundWorkSet", "work": work})).await
+    }
+
+    /// Answers the request to stop work.
+    pub async fn stopped(&self, request: u64, result: std::result::Result<&[&str], &str>) -> Result<()> {
+        let work = |label: &&str| StoppedWork { kind: WorkKind::Command, label: (*label).to_owned() };
+        let result = result.map(|labels| labels.iter().map(work).collect()).map_err(str::to_owned);
+        self.send(AgentEvent::WorkStopped { request, result }).await
     }
 
     /// Completes a turn.
@@ -471,7 +488,7 @@ impl Player {
 
     /// Exits unexpectedly; returns once the session has noticed.
     pub async fn crash(self) -> Result<()> {
-        self.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await?;
+        self.send(AgentEvent::Closed { history: History::Resume, unsent: None, restart: None }).await?;
         tokio::time::timeout(TIMEOUT, self.events.closed())
             .await
             .context("the session did not drop its agent")
@@ -479,7 +496,12 @@ impl Player {
 
     /// Exits before it processed `unsent`.
     pub async fn crash_before(self, unsent: TurnMessage) -> Result<()> {
-        self.send(AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)) }).await
+        self.send(AgentEvent::Closed {
+            history: History::Resume,
+            unsent: Some(Box::new(unsent)),
+            restart: None,
+        })
+        .await
     }
 
     /// Waits until the session closes the agent, then exits.
@@ -487,7 +509,7 @@ impl Player {
         tokio::time::timeout(TIMEOUT, self.close.cancelled())
             .await
             .context("the session did not close the agent")?;
-        self.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await
+        self.send(AgentEvent::Closed { history: History::Resume, unsent: None, restart: None }).await
     }
 
     /// Cancelled when the session closes the agent.

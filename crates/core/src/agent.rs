@@ -6,17 +6,20 @@
 //! Capabilities are data ([`AgentOffer`]), not methods.
 
 mod command;
+mod environment;
 mod event;
 mod offer;
 mod open;
 mod permission;
 mod record;
 mod todo;
+mod work;
 
 use std::future::Future;
 use std::pin::Pin;
 
 pub use command::{AgentCommand, Approval, InputAnswer, McpServerRequest, ToolAnswer, TurnMessage};
+pub use environment::{ENVIRONMENT, environment_of, environment_problem};
 pub use event::{AgentEvent, ChildChat, ChildId, TurnOutcome};
 pub use offer::{
     AgentFeatures, AgentOffer, AgentProvider, CommandInfo, ResolvedConfig, ResourceToken, TokenRefused,
@@ -32,6 +35,7 @@ pub use record::{
     TurnLink,
 };
 pub use todo::{TodoItem, TodoList, TodoStatus};
+pub use work::{StopTarget, StoppedWork, WorkKind};
 
 /// Capacity of an agent's command queue. A session sends one prompt or cancel at a time,
 /// so a full queue means that the driver is stuck; the session then closes the connection.

@@ -9,8 +9,10 @@ mod clients;
 mod composing;
 mod dispatching;
 mod documents;
+mod draining;
 mod loading;
 mod offers;
+mod stopping;
 mod tokens;
 
 use std::collections::{HashMap, HashSet};
@@ -37,13 +39,15 @@ use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::output::{OutputId, StoredOutput};
 use crate::permission_rules::PermissionRules;
 use crate::session::{
-    ChatAddresses, ChatSeed, SessionEnd, SessionEnding, SessionHandle, SessionSeed, chat_state, summary_of,
+    ChatAddresses, ChatSeed, LifetimeRules, SessionEnd, SessionEnding, SessionHandle, SessionSeed,
+    chat_state, summary_of,
 };
 use crate::state::{ChatDoc, CloseReason, FetchError, RowKey, RowsPage, StateStore};
 use crate::storage::{Change, Storage, StorageError};
 use changesets::remove_edits;
 pub use changesets::{ChangesetError, OperateError, OperationOutcome, OperationRequest};
 pub use composing::Composing;
+pub(crate) use draining::{DrainFlag, TurnStart};
 pub use loading::LoadError;
 pub use tokens::AuthenticateError;
 
@@ -65,6 +69,25 @@ pub struct HostConfig {
     pub permissions: PermissionConfig,
     /// The edit log.
     pub edits: EditConfig,
+    /// How long agents without work keep their processes.
+    pub lifetimes: AgentLifetimes,
+}
+
+/// How long agents without work keep their processes, and when they start in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentLifetimes {
+    /// How long an idle agent keeps its process; `None` keeps it until the session ends.
+    pub idle: Option<Duration>,
+    /// Whether an agent is started when a client begins to type.
+    pub prewarm: bool,
+    /// How long an agent that was started in advance waits for its first message.
+    pub unused: Duration,
+}
+
+impl Default for AgentLifetimes {
+    fn default() -> Self {
+        Self { idle: Some(Duration::from_secs(600)), prewarm: true, unused: Duration::from_secs(120) }
+    }
 }
 
 /// The edit log and what it needs.
@@ -130,6 +153,9 @@ pub struct Host {
     permission_rules: Arc<PermissionRules>,
     edits: EditConfig,
     changesets: Arc<Changesets>,
+    lifetime_rules: LifetimeRules,
+    /// Whether running turns are awaited before the host stops.
+    drain: DrainFlag,
     /// Whether the last host stopped before it stored everything.
     recovering: bool,
     /// The directories of sessions that are not in memory.
@@ -257,6 +283,8 @@ impl Host {
             permission_rules,
             edits: config.edits,
             changesets,
+            lifetime_rules: LifetimeRules::new(config.lifetimes),
+            drain: DrainFlag::default(),
             recovering: !clean,
             store,
             storage: config.storage,
@@ -335,6 +363,9 @@ impl Host {
 
     /// Creates a session. It is neither started nor listed before its first message.
     pub async fn create_session(&self, new: NewSession) -> Result<(), CreateError> {
+        if self.drain.is_draining() {
+            return Err(CreateError::Closing);
+        }
         let provider = self.provider(new.provider.as_deref())?;
         let (name, features) = {
             let offer = provider.offer();

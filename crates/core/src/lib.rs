@@ -28,4 +28,4 @@ pub mod storage;
 pub mod trust;
 
 pub use channel::{ChannelKind, ChannelUri};
-pub use host::{AdministratorRules, EditConfig, Host, HostConfig, PermissionConfig};
+pub use host::{AdministratorRules, AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};

@@ -1,5 +1,7 @@
 //! The interface between agent drivers and the model endpoint.
 
+use std::time::Duration;
+
 use secrecy::SecretString;
 use uuid::Uuid;
 
@@ -21,4 +23,28 @@ pub trait ModelEndpoint: Send + Sync + 'static {
     /// Model requests that follow from it are attributed to the user; all others are
     /// attributed to the agent.
     fn mark_turn(&self, conversation: Uuid, text: &str);
+
+    /// The last failed model request of the conversation, if no later request has succeeded.
+    /// The model endpoint knows more about the cause than the agent.
+    fn last_failure(&self, conversation: Uuid) -> Option<ModelFailure> {
+        let _ = conversation;
+        None
+    }
+}
+
+/// A failed model request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelFailure {
+    /// The service that the request was sent to, as a name for the user.
+    pub service: String,
+    /// How the user corrects the credentials for the service.
+    pub credentials_advice: String,
+    /// The HTTP status that the agent received.
+    pub status: u16,
+    /// The error type in the model API's format, for example `rate_limit_error`.
+    pub kind: String,
+    /// The cause, as text for the user.
+    pub message: String,
+    /// When a further request may succeed.
+    pub retry_after: Option<Duration>,
 }

@@ -17,7 +17,7 @@ use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::ClientId;
 use innkeeper_core::state::{Action, Origin, Outbox};
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{ChannelUri, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, ChannelUri, EditConfig, Host, HostConfig, PermissionConfig};
 use serde_json::json;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -92,6 +92,7 @@ impl TestHost {
             storage: Arc::new(Nowhere),
             permissions: PermissionConfig::default(),
             edits: EditConfig::none(),
+            lifetimes: AgentLifetimes::default(),
         })
         .await
         .unwrap();
@@ -221,7 +222,11 @@ async fn dispose_waits_for_agent_to_exit() {
             test.host.store().read(&test.session, |_| ()).is_some(),
             "the session exists until the agent has exited"
         );
-        agent.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
+        agent
+            .events
+            .send(AgentEvent::Closed { history: History::Resume, unsent: None, restart: None })
+            .await
+            .unwrap();
     };
     tokio::join!(dispose, exit).0.unwrap();
     assert!(test.host.store().read(&test.session, |_| ()).is_none());
@@ -253,7 +258,11 @@ async fn shutdown_closes_agents_and_rejects_new_sessions() {
     let agent = test.agent().await;
     let exit = async {
         agent.close.cancelled().await;
-        agent.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
+        agent
+            .events
+            .send(AgentEvent::Closed { history: History::Resume, unsent: None, restart: None })
+            .await
+            .unwrap();
     };
     tokio::join!(test.host.shutdown(), exit);
     let rejected = test.host.create_session(NewSession {
@@ -301,7 +310,10 @@ async fn shutdown_closes_sessions_in_every_state_and_is_idempotent() {
     let exit = async {
         live.close.cancelled().await;
         tokio::task::yield_now().await;
-        live.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
+        live.events
+            .send(AgentEvent::Closed { history: History::Resume, unsent: None, restart: None })
+            .await
+            .unwrap();
     };
     let both = async { tokio::join!(test.host.shutdown(), test.host.shutdown(), exit) };
     tokio::time::timeout(std::time::Duration::from_secs(30), both).await.unwrap();

@@ -69,7 +69,7 @@ impl ServerContext {
     pub(crate) async fn without_agents() -> Arc<Self> {
         use innkeeper_core::clock::SystemClock;
         use innkeeper_core::storage::Nowhere;
-        use innkeeper_core::{EditConfig, HostConfig, PermissionConfig};
+        use innkeeper_core::{AgentLifetimes, EditConfig, HostConfig, PermissionConfig};
         use innkeeper_workspace::{FilesConfig, LocalFiles};
         let config = HostConfig {
             providers: Vec::new(),
@@ -77,6 +77,7 @@ impl ServerContext {
             storage: Arc::new(Nowhere),
             permissions: PermissionConfig::default(),
             edits: EditConfig::none(),
+            lifetimes: AgentLifetimes::default(),
         };
         let host = Host::start(config).await.unwrap();
         let limits = ServerLimits::default();

@@ -6,6 +6,8 @@ mod changeset;
 mod chat;
 mod completions;
 mod resource;
+mod restart_agent;
+mod stop;
 mod stored_edit;
 
 use ahp_types::version::{SUPPORTED_PROTOCOL_VERSIONS, negotiate_protocol_version};
@@ -32,7 +34,7 @@ use crate::rpc::{self, RpcError};
 use resource::MethodMatch;
 
 /// The requests beyond AHP, for clients that can use them.
-const METHODS: [&str; 1] = [audit::METHOD];
+const METHODS: [&str; 3] = [audit::METHOD, stop::METHOD, restart_agent::METHOD];
 
 impl Connection {
     /// Handles a request. On an error the caller sends the error response.
@@ -75,6 +77,8 @@ impl Connection {
                 self.reply(id, &())
             }
             audit::METHOD => self.audit(id, rpc::params(params)?).await,
+            stop::METHOD => self.stop(id, rpc::params(params)?).await,
+            restart_agent::METHOD => self.restart_agent(id, &rpc::params(params)?).await,
             "completions" => self.completions(id, rpc::params(params)?).await,
             "sessionConfigCompletions" => self.session_config_completions(id, &rpc::params(params)?),
             _ => match self.resource_request(method, id, params).await? {
@@ -340,7 +344,7 @@ struct InitializeResult<'a> {
 #[derive(Serialize)]
 struct InitializeMeta {
     #[serde(rename = "innkeeper.methods")]
-    methods: [&'static str; 1],
+    methods: [&'static str; METHODS.len()],
 }
 
 #[derive(Serialize)]

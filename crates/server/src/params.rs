@@ -217,6 +217,15 @@ pub(crate) struct AuthenticateParams {
 }
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct StopParams {
+    #[serde(deserialize_with = "channel")]
+    pub(crate) channel: Uri,
+    /// Read by the handler, which knows a better error message.
+    #[serde(default)]
+    pub(crate) what: serde_json::Value,
+}
+
+#[derive(Debug, Deserialize)]
 pub(crate) struct AuditParams {
     #[serde(default, deserialize_with = "optional_channel")]
     pub(crate) session: Option<Uri>,

@@ -167,7 +167,7 @@ impl From<ChatError> for RpcError {
             ChatError::Exists(_) => ahp_error_codes::ALREADY_EXISTS,
             ChatError::TurnInProgress(_) => ahp_error_codes::TURN_IN_PROGRESS,
             ChatError::Refused(_) => json_rpc_error_codes::INVALID_PARAMS,
-            ChatError::Storage(_) => json_rpc_error_codes::INTERNAL_ERROR,
+            ChatError::Storage(_) | ChatError::TimedOut(_) => json_rpc_error_codes::INTERNAL_ERROR,
         };
         Self::new(code, error.to_string())
     }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::state::{Frame, Outbox, Subscription};
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{EditConfig, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, EditConfig, HostConfig, PermissionConfig};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -41,6 +41,7 @@ impl World {
             storage,
             permissions: PermissionConfig::default(),
             edits: EditConfig::none(),
+            lifetimes: AgentLifetimes::default(),
         })
         .await
         .unwrap();

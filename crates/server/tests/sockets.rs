@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_server::{
     Admission, ClientConnections, Listen, Server, ServerConfig, ServerLimits, ServerOptions,
 };
@@ -33,6 +33,7 @@ impl TestServer {
             storage: Arc::new(Nowhere),
             permissions: PermissionConfig::default(),
             edits: EditConfig::none(),
+            lifetimes: AgentLifetimes::default(),
         };
         let host = Host::start(config).await.unwrap();
         let config = ServerConfig {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ConfigPropertySchema, SessionConfigPropertySchema, SessionConfigSchema};
 use innkeeper_claude::PermissionMode;
-use innkeeper_core::agent::ResolvedConfig;
+use innkeeper_core::agent::{ENVIRONMENT, ResolvedConfig, environment_problem};
 use serde_json::{Value, json};
 
 /// The property that VS Code shows a picker for in sessions of this provider.
@@ -13,10 +13,6 @@ pub(super) const PERMISSION_MODE: &str = "permissionMode";
 
 /// The session's permission rules.
 const PERMISSIONS: &str = "permissions";
-
-/// Environment variables for the runtime. Not in the schema: only programs that create
-/// sessions set it.
-const ENVIRONMENT: &str = "environment";
 
 /// A permission mode that can be offered.
 struct OfferedMode {
@@ -91,7 +87,7 @@ pub(super) fn resolve(chosen: &JsonObject, offer: &ModeOffer) -> ResolvedConfig 
     // Invalid rules are kept: dropping a rule that denies something would allow it.
     let rules = chosen.get(PERMISSIONS).filter(|rules| rules.is_object());
     values.extend(rules.map(|rules| (PERMISSIONS.to_owned(), rules.clone())));
-    let variables = chosen.get(ENVIRONMENT).filter(|variables| is_environment(variables));
+    let variables = chosen.get(ENVIRONMENT).filter(|variables| environment_problem(variables).is_none());
     values.extend(variables.map(|variables| (ENVIRONMENT.to_owned(), variables.clone())));
     ResolvedConfig {
         schema: SessionConfigSchema {
@@ -99,6 +95,7 @@ pub(super) fn resolve(chosen: &JsonObject, offer: &ModeOffer) -> ResolvedConfig 
             properties: HashMap::from([
                 (PERMISSION_MODE.to_owned(), mode_property(offer)),
                 (PERMISSIONS.to_owned(), rules_property()),
+                (ENVIRONMENT.to_owned(), environment_property()),
             ]),
             required: None,
         },
@@ -134,6 +131,11 @@ fn rules_property() -> SessionConfigPropertySchema {
         ])),
         ..property("object", "Permission rules", description)
     }
+}
+
+fn environment_property() -> SessionConfigPropertySchema {
+    let description = "Variables for the runtime and the programs that it starts, by name";
+    property("object", "Environment variables", description)
 }
 
 /// A property that clients can change at any time.
@@ -177,10 +179,6 @@ fn plain(kind: &str, title: &str) -> ConfigPropertySchema {
     }
 }
 
-fn is_environment(value: &Value) -> bool {
-    value.as_object().is_some_and(|variables| variables.values().all(Value::is_string))
-}
-
 /// Returns the permission mode in a session's configuration.
 pub(super) fn permission_mode(config: &JsonObject) -> Option<PermissionMode> {
     config.get(PERMISSION_MODE).and_then(Value::as_str).and_then(mode_named)
@@ -208,7 +206,7 @@ mod tests {
         let config = resolved(json!({"permissionMode": "yolo", "isolation": "folder"}), &everything());
         assert_eq!(Value::Object(config.values), json!({"permissionMode": "default"}));
         let config =
-            resolved(json!({"permissionMode": "acceptEdits", "environment": {"A": 1}}), &everything());
+            resolved(json!({"permissionMode": "acceptEdits", "environment": {"A=": "1"}}), &everything());
         assert_eq!(permission_mode(&config.values), Some(PermissionMode::AcceptEdits));
         assert_eq!(config.values.get("environment"), None);
     }

@@ -4,17 +4,24 @@
 //! has at most one prompt at a time: a message is written only after the previous turn has
 //! ended, every interrupt has been acknowledged and the model is selected. The loop never
 //! blocks on the runtime. Reporting to the session is in `report`, requests of the runtime to
-//! the user in `user_requests`, reporting to the recorder of edits in `edits`, and the permission
-//! mode in `permission_mode`.
+//! the user in `user_requests`, reporting to the recorder of edits in `edits`, the permission
+//! mode in `permission_mode`, messages for the running turn in `steering`, and changes that need
+//! another runtime in `changes`.
 
 mod answers;
+mod changes;
 mod edit_reach;
 mod edits;
 mod identity;
 mod permission_mode;
+mod progress;
 mod report;
+mod steering;
+mod stop_work;
 mod tasks;
 mod user_requests;
+mod withheld;
+mod work;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,12 +30,13 @@ use std::time::Duration;
 use ahp_types::state::{ErrorInfo, Message as UserInput};
 use innkeeper_claude::turns::{Generation, PromptKind, QUIET, TurnMachine};
 use innkeeper_claude::{
-    Exit, Message, PermissionMode, RequestError, Runtime, RuntimeEvent, RuntimeEvents, StopOptions,
-    UserContent, UserMessage,
+    Exit, Message, PermissionMode, Queued, RequestError, Runtime, RuntimeEvent, RuntimeEvents, SendError,
+    StopOptions, UserContent, UserMessage,
 };
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, History, MessageLink, OpenAgent, TurnMessage, TurnOutcome,
 };
+use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::edits::EditRecorder;
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::model::ModelEndpoint;
@@ -41,6 +49,8 @@ use uuid::Uuid;
 
 use super::config;
 use super::event_queue::{EventQueue, SessionGone};
+use super::failures;
+use super::images;
 use super::map::{CallEdits, Mapper};
 use super::prompt::content_blocks;
 use super::requests::{RequestPurpose, Requests};
@@ -52,9 +62,15 @@ pub(super) use identity::ConversationIdentity;
 pub(super) use permission_mode::AutoMode;
 pub(super) use user_requests::BEFORE_TOOL_USE;
 
+use changes::LaunchSettings;
 use edits::EditTracking;
+use progress::TurnProgress;
 use report::Current;
+use steering::SteeringMessages;
+use stop_work::StopRequests;
 use user_requests::{PreparedRequest, WaitingRequest};
+use withheld::AnswerEnd;
+use work::WorkNotices;
 
 /// Pause between two interrupts of a cancelled turn. A runtime that has not yet started on
 /// the message may acknowledge an interrupt and still begin the turn.
@@ -79,11 +95,20 @@ pub(super) struct ClaudeDriver {
     requested: Option<Current>,
     /// The turn that the runtime started without a prompt.
     background: Option<Current>,
-    /// The runtime's last notification about a background task, which may start a turn.
-    notice: Option<String>,
+    /// Ended work in the background, which may start turns.
+    notices: WorkNotices,
+    /// Requests of the session to stop something.
+    stops: StopRequests,
+    /// How long the runtime has been silent.
+    progress: TurnProgress,
+    /// Whether the model's answer is complete.
+    answer_end: AnswerEnd,
+    /// The chat of the agent.
+    chat: ChannelUri,
     mapper: Mapper,
     /// The next message, while it cannot be written yet.
     waiting: Option<TurnMessage>,
+    steering: SteeringMessages,
     requests: Requests,
     /// Requests of the runtime that wait for the session.
     waiting_requests: Vec<WaitingRequest>,
@@ -119,10 +144,8 @@ pub(super) struct ClaudeDriver {
     identity: ConversationIdentity,
     /// What another process can resume from.
     history: History,
-    /// Working directories that the runtime was started with.
-    directories: Vec<PathBuf>,
-    /// Whether the working directories changed, which requires a new runtime.
-    restart_needed: bool,
+    /// The options that the runtime was started with, and their changes.
+    launch: LaunchSettings,
     /// The project's settings, if the runtime uses them.
     project: Option<TrustedProject>,
     /// Endpoint of the runtime's model requests; notified of each turn.
@@ -145,6 +168,8 @@ enum End {
     Stop,
     /// The project's settings changed since the user trusted them.
     SettingsChanged,
+    /// The runtime must be started again with other options; the text says with which.
+    Restart(String),
 }
 
 impl From<SessionGone> for End {
@@ -165,6 +190,7 @@ impl ClaudeDriver {
     ) -> Self {
         let mode = config::permission_mode(&request.config).unwrap_or(PermissionMode::Default);
         let edits = EditTracking::new(recorder, access.cwd().to_owned());
+        let launch = LaunchSettings::of(&request);
         let mut turns = TurnMachine::default();
         let generation = turns.started();
         Self {
@@ -177,9 +203,14 @@ impl ClaudeDriver {
             generation,
             requested: None,
             background: None,
-            notice: None,
+            notices: WorkNotices::default(),
+            stops: StopRequests::default(),
+            progress: TurnProgress::new(),
+            answer_end: AnswerEnd::default(),
+            chat: request.edits.chat().clone(),
             mapper: Mapper::default(),
             waiting: None,
+            steering: SteeringMessages::default(),
             requests: Requests::default(),
             waiting_requests: Vec::new(),
             preparing: JoinSet::new(),
@@ -198,8 +229,7 @@ impl ClaudeDriver {
             conversation: request.conversation,
             identity,
             history: request.history,
-            directories: request.working_directories,
-            restart_needed: false,
+            launch,
             project,
             models,
         }
@@ -215,18 +245,21 @@ impl ClaudeDriver {
             }
         };
         self.deny_all_requests();
+        let restart = if let End::Restart(cause) = &end { Some(cause.clone()) } else { None };
         let exit = match end {
             End::Exited(exit) => exit,
-            End::Stop => self.runtime.stop().await,
+            End::Stop | End::Restart(_) => self.runtime.stop().await,
             // The runtime has read the new settings, too, and would run their hooks at its end.
             End::SettingsChanged => {
                 self.runtime.stop_with(StopOptions { kill: true, ..StopOptions::default() }).await
             }
         };
         tracing::info!(conversation = %self.runtime.conversation(), %exit, "Claude runtime exited");
+        // A closed session does not need the event.
+        self.events.push(AgentEvent::Exited).ok();
         drop(self.turns.exited());
         for current in [self.background.take(), self.requested.take()].into_iter().flatten() {
-            let outcome = TurnOutcome::Interrupted(Mapper::exit_error(&exit));
+            let outcome = TurnOutcome::Interrupted(failures::exit_error(&exit));
             // A closed session does not need the outcome.
             self.end_turn(current, outcome).ok();
         }
@@ -238,10 +271,11 @@ impl ClaudeDriver {
             self.take(command).ok();
         }
         let (history, unsent) = (self.history.clone(), self.waiting.map(Box::new));
-        self.events.finish(AgentEvent::Closed { history, unsent }).await;
+        self.events.finish(AgentEvent::Closed { history, unsent, restart }).await;
     }
 
     async fn step(&mut self) -> Result<(), End> {
+        let watch_at = self.watch_at();
         tokio::select! {
             // Shutdown first, then responses that messages may depend on, then commands
             // of the session, then timers, then messages of the runtime.
@@ -261,6 +295,16 @@ impl ClaudeDriver {
                 let verdicts = self.turns.quiet();
                 self.verdicts(verdicts, None)
             }
+            () = sleep_until(self.stops.next()) => self.retry_stops(),
+            Some(found) = self.stops.search.join_next() => {
+                match found {
+                    Ok(found) => self.commands_found(&found),
+                    Err(error) => tracing::error!(%error, "cannot read the process table"),
+                }
+                Ok(())
+            }
+            () = sleep_until(self.answer_end.at), if !self.edits.is_recording() => self.result_withheld(),
+            () = sleep_until(watch_at) => self.watch(),
             Some(prepared) = self.preparing.join_next() => match prepared {
                 Ok(prepared) => self.request_prepared(prepared),
                 Err(error) => {
@@ -282,7 +326,7 @@ impl ClaudeDriver {
         match command {
             AgentCommand::Prompt { turn, message } => self.waiting = Some(TurnMessage { turn, message }),
             AgentCommand::Cancel { turn } => self.cancel(&turn),
-            AgentCommand::Directories(wanted) => self.restart_needed = wanted != self.directories,
+            AgentCommand::Directories(wanted) => self.launch.set_directories(wanted),
             AgentCommand::Config(values) => self.configure(&values),
             AgentCommand::PermissionVerdict { tool_call, stage, verdict } => {
                 return self.policy_decided(&tool_call, stage, verdict);
@@ -291,10 +335,12 @@ impl ClaudeDriver {
                 return self.user_decided(&tool_call, answer);
             }
             AgentCommand::InputAnswer(answer) => return self.user_answered(&answer),
+            AgentCommand::Release => return self.release(),
+            AgentCommand::StopWork { request, target } => return self.stop_work(request, &target),
+            AgentCommand::Steer { id, turn, message } => self.steer(id, turn, message),
+            AgentCommand::Unsteer { id } => self.unsteer(&id),
             // The provider does not offer these features, so the session never sends them.
-            AgentCommand::Steer { .. }
-            | AgentCommand::Unsteer { .. }
-            | AgentCommand::Rewind { .. }
+            AgentCommand::Rewind { .. }
             | AgentCommand::Token(_)
             | AgentCommand::ClientTools(_)
             | AgentCommand::Toggle(_)
@@ -306,10 +352,11 @@ impl ClaudeDriver {
     }
 
     fn cancel(&mut self, turn: &TurnId) {
+        // Before the interrupt: neither a message nor a tool must run after it.
+        self.withdraw_steering(turn);
         if self.waiting.take_if(|waiting| waiting.turn == *turn).is_some() {
             return;
         }
-        // Before the interrupt: a tool must not run after it.
         self.deny_requests_of(turn);
         if let Some(current) = self.requested.take_if(|current| current.turn == *turn) {
             let key = current.key;
@@ -327,16 +374,18 @@ impl ClaudeDriver {
         }
     }
 
-    /// Writes the waiting message if possible. Stops the runtime between two turns if it
+    /// Writes the waiting messages if possible. Stops the runtime between two turns if it
     /// must be restarted with different options.
     fn advance(&mut self) -> Result<(), End> {
+        self.write_steering()?;
         if !self.turns.is_free() || self.requests.is_configuring() || self.edits.is_recording() {
             return Ok(());
         }
-        if self.restart_needed {
-            // The session starts a new runtime and sends it the waiting message, if any.
-            return Err(End::Stop);
+        if self.background.is_some() && self.launch.restart_cause().is_some() {
+            // A message waits for the end of this turn, and for the next runtime.
+            return Ok(());
         }
+        self.restart_if_changed()?;
         let Some(TurnMessage { message, .. }) = &self.waiting else {
             self.probe_auto();
             return Ok(());
@@ -348,7 +397,7 @@ impl ClaudeDriver {
         let wanted = self.choice.next(message.model.as_ref(), message.agent.as_ref());
         if wanted.agent != self.choice.agent {
             // The agent can only be set when the runtime starts.
-            return Err(End::Stop);
+            return Err(End::Restart("the chosen agent".to_owned()));
         }
         if wanted != self.choice {
             self.requests.select(&self.runtime.controls(), &self.choice, wanted);
@@ -361,6 +410,11 @@ impl ClaudeDriver {
     }
 
     fn write(&mut self, turn: TurnId, message: &UserInput) -> Result<(), End> {
+        if let Err(error) = images::check(message) {
+            self.withdraw_steering(&turn);
+            let outcome = TurnOutcome::Failed(error);
+            return Ok(self.events.push(AgentEvent::TurnEnded { turn, outcome })?);
+        }
         let uuid = Uuid::new_v4();
         let mut blocks = content_blocks(message);
         if let History::Rebuild(record) = &self.history {
@@ -370,13 +424,16 @@ impl ClaudeDriver {
         let kind = if message.text.starts_with('/') { PromptKind::Command } else { PromptKind::Text };
         self.models.mark_turn(self.conversation, &message.text);
         self.edits.begin_turn(&turn);
+        self.progress.begin_turn();
         self.requested = Some(Current::new(self.turns.open(uuid, kind), turn.clone()));
         let link = MessageLink::Prompt(uuid.to_string());
         self.events.push(AgentEvent::MessageLinked { turn, link })?;
         let content = UserContent::Blocks(blocks);
         if let Err(error) = self.runtime.send(&UserMessage::new(uuid, content)) {
-            // The following exit fails the turn; a runtime that does not read is stopped.
             tracing::warn!(%error, "cannot write message to the runtime");
+            // This runtime has not read the message, so the next one gets it.
+            let unread = self.requested.take();
+            self.waiting = unread.map(|Current { turn, .. }| TurnMessage { turn, message: message.clone() });
             return Err(End::Stop);
         }
         Ok(())
@@ -384,7 +441,7 @@ impl ClaudeDriver {
 
     fn interrupt(&mut self) {
         self.turns.interrupt_sent();
-        self.requests.interrupt(&self.runtime.controls());
+        self.requests.interrupt(&self.runtime.controls(), Queued::Cancel);
     }
 
     /// Repeats the interrupt of a cancelled turn. Stops the runtime after the last one.
@@ -412,6 +469,12 @@ impl ClaudeDriver {
         purpose: RequestPurpose,
         answer: Result<(), RequestError>,
     ) -> Result<(), End> {
+        if answer.as_ref().err().is_some_and(is_exit) {
+            // The exit follows in the runtime's output. Another request would fail at once, and
+            // so on; a waiting message and the session's settings are for the next runtime.
+            self.auto_mode.forget_probe(&purpose);
+            return Ok(());
+        }
         match (purpose, answer) {
             (RequestPurpose::Interrupt, answer) => {
                 if let Err(error) = answer {
@@ -420,8 +483,10 @@ impl ClaudeDriver {
                 let verdicts = self.turns.interrupt_answered(self.generation);
                 self.verdicts(verdicts, None)?;
             }
+            (RequestPurpose::Withdraw(message), answer) => self.steering_withdrawn(message, answer)?,
             (RequestPurpose::Mode(mode), answer) => self.mode_set(mode, answer)?,
             (RequestPurpose::ProbeAuto(returned), answer) => self.auto_probed(returned, answer),
+            (RequestPurpose::StopTask(task), answer) => self.stop_answered(&task, answer)?,
             (RequestPurpose::Select(choice), Ok(())) => self.choice = choice,
             (RequestPurpose::Select(choice), Err(error)) => {
                 // The message that requested the model may have been cancelled meanwhile.
@@ -429,6 +494,7 @@ impl ClaudeDriver {
                     waiting.message.model.as_ref().is_some_and(|wanted| wanted.id == choice.model)
                 });
                 if let Some(TurnMessage { turn, .. }) = wanting {
+                    self.withdraw_steering(&turn);
                     let outcome = TurnOutcome::Failed(model_error(&choice.model, &error));
                     self.events.push(AgentEvent::TurnEnded { turn, outcome })?;
                 }
@@ -464,6 +530,12 @@ impl ClaudeDriver {
     }
 }
 
+/// Whether a request failed because the runtime has exited. Its input may close before the exit is
+/// reported.
+fn is_exit(error: &RequestError) -> bool {
+    matches!(error, RequestError::Exited | RequestError::Send(SendError::Exited))
+}
+
 fn model_error(model: &str, error: &RequestError) -> ErrorInfo {
     ErrorInfo {
         error_type: "model_not_available".to_owned(),
@@ -485,5 +557,17 @@ async fn sleep_until(deadline: Option<Instant>) {
 mod tests;
 
 #[cfg(test)]
+#[path = "driver_exit_tests.rs"]
+mod exit_tests;
+
+#[cfg(test)]
+#[path = "driver_steering_tests.rs"]
+mod steering_tests;
+
+#[cfg(test)]
 #[path = "driver_edit_tests.rs"]
 mod edit_tests;
+
+#[cfg(test)]
+#[path = "driver_work_tests.rs"]
+mod work_tests;

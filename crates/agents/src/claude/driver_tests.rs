@@ -127,11 +127,12 @@ pub(super) struct Scene {
     token: Option<ResumeToken>,
     links: Vec<(TurnId, MessageLink)>,
     started: Vec<(TurnId, String)>,
+    pub(super) auto_mode: Arc<AutoMode>,
     _scratch: tempfile::TempDir,
 }
 
 impl Scene {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         Self::with_recorder(NoRecorder::shared()).await
     }
 
@@ -181,7 +182,11 @@ impl Scene {
             opened,
             Arc::new(NoModels),
             None,
-            (AccessResolver::new(Arc::new(NoPaths), "/project".into(), &[], None), recorder, auto_mode),
+            (
+                AccessResolver::new(Arc::new(NoPaths), "/project".into(), &[], None),
+                recorder,
+                Arc::clone(&auto_mode),
+            ),
         );
         tasks.spawn(driver.run());
         Self {
@@ -193,6 +198,7 @@ impl Scene {
             token: None,
             links: Vec::new(),
             started: Vec::new(),
+            auto_mode,
             _scratch: scratch,
         }
     }
@@ -325,6 +331,28 @@ async fn background_turn_is_reported_as_separate_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn changed_directories_do_not_end_a_background_turn() {
+    let mut scene = Scene::start().await;
+    scene.runtime.say(json!({"type": "system", "subtype": "init", "capabilities": []})).await;
+    scene.runtime.text("m1", "background").await;
+    while !matches!(scene.events.recv().await.unwrap(), AgentEvent::TurnStarted { .. }) {}
+    scene.commands.send(AgentCommand::Directories(vec!["/other".into()])).await.unwrap();
+    scene.prompt("asked", None).await;
+    assert!(scene.runtime.is_silent(Duration::from_secs(1)).await, "the old runtime gets the message");
+    scene.runtime.result(json!({"origin": {"kind": "task-notification"}})).await;
+    let (_, _, outcome) = scene.ended().await;
+    assert_eq!(outcome, TurnOutcome::Completed);
+    drop(scene.runtime);
+    loop {
+        if let AgentEvent::Closed { unsent, restart, .. } = scene.events.recv().await.unwrap() {
+            assert_eq!(unsent.unwrap().turn.as_str(), "asked");
+            assert!(restart.is_some());
+            break;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn session_receives_message_ids_and_conversation_id() {
     let mut scene = Scene::start().await;
     scene.prompt("first", None).await;
@@ -364,7 +392,7 @@ pub(super) fn hook_about(id: &str, input: Value) -> Value {
 
 impl Scene {
     /// Starts a turn.
-    async fn in_turn() -> Self {
+    pub(super) async fn in_turn() -> Self {
         Self::in_recorded_turn(NoRecorder::shared()).await
     }
 

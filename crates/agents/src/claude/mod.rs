@@ -4,7 +4,8 @@
 //! `config` is the configuration schema, `selection` the model, effort and agent, and `trust`
 //! decides whether the project's settings may be used. `prompt` converts a user's message to
 //! the runtime's format, `map` turns messages into actions, and `event_queue` sends them to
-//! the session. `requests` holds pending control requests, and `records` reads transcripts.
+//! the session. `failures` explains failed turns, and `images` checks attached images.
+//! `requests` holds pending control requests, and `records` reads transcripts.
 //! The turn machine in `innkeeper-claude` decides which turn a message belongs to.
 
 #![expect(
@@ -16,6 +17,8 @@ mod config;
 mod driver;
 mod elicitation;
 mod event_queue;
+mod failures;
+mod images;
 mod map;
 mod plan_review;
 mod prompt;

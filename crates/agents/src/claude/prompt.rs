@@ -11,6 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use url::Url;
 
+use super::images::is_image;
+
 /// Returns the content blocks of a message.
 pub(super) fn content_blocks(message: &Message) -> Vec<Value> {
     let mut blocks = Vec::new();
@@ -43,7 +45,7 @@ pub(super) fn content_blocks(message: &Message) -> Vec<Value> {
 fn embedded(resource: &MessageEmbeddedResourceAttachment) -> Value {
     let source = json!({"type": "base64", "media_type": resource.content_type, "data": resource.data});
     match resource.content_type.as_str() {
-        "image/png" | "image/jpeg" | "image/gif" | "image/webp" => json!({"type": "image", "source": source}),
+        image if is_image(image) => json!({"type": "image", "source": source}),
         "application/pdf" => json!({"type": "document", "source": source}),
         other => {
             let text = match embedded_text(resource) {

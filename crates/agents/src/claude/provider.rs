@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
@@ -12,7 +13,7 @@ use ahp_types::state::{
 };
 use innkeeper_claude::{
     ApiEndpoint, BypassPermissions, Conversation, Directories, HookRegistration, LaunchOptions,
-    PermissionMode, Program, Runtime, StartError, WardenProgram,
+    PermissionMode, Program, Runtime, RuntimeVersion, StartError, WardenProgram,
 };
 use innkeeper_claude::{project, transcript};
 use innkeeper_core::agent::{
@@ -29,6 +30,7 @@ use uuid::Uuid;
 
 use super::config::{self, ModeOffer};
 use super::driver::{AutoMode, BEFORE_TOOL_USE, ClaudeDriver, ConversationIdentity};
+use super::failures;
 use super::records::ClaudeRecords;
 use super::selection::Choice;
 use super::sensitive_files;
@@ -79,6 +81,8 @@ pub struct ClaudeProviderConfig {
     pub trust: Arc<dyn FolderTrust>,
     /// Resolves the paths of tool calls.
     pub paths: Arc<dyn PathResolver>,
+    /// Time limit for the start of a runtime.
+    pub start_timeout: Duration,
     /// Why the mode that skips all permission checks is not available, as text for the user.
     pub bypass_refusal: Option<String>,
 }
@@ -151,7 +155,14 @@ impl AgentProvider for ClaudeProvider {
             let access = access_resolver(&config, &options).await?;
             let recorder = request.edits.recorder(access.directories());
             let identity = identity(&request, &options.conversation);
-            let (runtime, messages) = Runtime::start(options, cancel).await.map_err(open_error)?;
+            let asked = StartedProgram::of(&options);
+            let (runtime, messages) = match Runtime::start(options, cancel.clone()).await {
+                Ok(started) => started,
+                Err(error) => {
+                    let explained = cancel.run_until_cancelled(asked.open_error(&config, error)).await;
+                    return Err(explained.unwrap_or(OpenError::Cancelled));
+                }
+            };
             tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started Claude runtime");
             let (commands, command_receiver) = mpsc::channel(COMMAND_CAPACITY);
             let (event_sender, events) = mpsc::channel(EVENT_CAPACITY);
@@ -193,7 +204,14 @@ fn offer() -> AgentOffer {
         name: (*name).to_owned(),
         description: (*description).to_owned(),
     };
-    let features = AgentFeatures { questions: true, live_config: true, ..AgentFeatures::default() };
+    let features = AgentFeatures {
+        questions: true,
+        live_config: true,
+        steering: true,
+        stop_work: true,
+        release: true,
+        ..AgentFeatures::default()
+    };
     AgentOffer { commands: COMMANDS.iter().map(command).collect(), features, ..AgentOffer::new(info) }
 }
 
@@ -236,11 +254,13 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
             blocks_on_failure: true,
         }],
         hook_events: true,
+        per_task_stop: true,
         settings: sensitive_files::settings(),
         environment: config.environment.clone(),
         overrides: variables.collect(),
         registry: Some(config.registry_dir.clone()),
         directories: others,
+        start_timeout: config.start_timeout,
         ..LaunchOptions::new(program, config.warden.clone(), conversation, directories)
     })
 }
@@ -326,18 +346,107 @@ fn history_missing(config: &ClaudeProviderConfig, id: Uuid) -> OpenError {
     OpenError::HistoryMissing { message }
 }
 
-fn open_error(error: StartError) -> OpenError {
-    if matches!(error, StartError::Cancelled) {
-        return OpenError::Cancelled;
+/// What a failed start is explained with.
+struct StartedProgram {
+    program: Program,
+    conversation: Conversation,
+}
+
+impl StartedProgram {
+    fn of(options: &LaunchOptions) -> Self {
+        Self { program: options.program.clone(), conversation: options.conversation }
     }
+
+    async fn open_error(&self, config: &ClaudeProviderConfig, error: StartError) -> OpenError {
+        let mut message = format!("Cannot start Claude: {}", with_causes(&error));
+        let error_type = match &error {
+            StartError::Cancelled => return OpenError::Cancelled,
+            StartError::Exited { exit, .. }
+                if !matches!(self.conversation, Conversation::New(_))
+                    && failures::is_missing_conversation(&exit.stderr_tail) =>
+            {
+                return history_refused(config, self.conversation.id());
+            }
+            StartError::Program { .. } => {
+                message.push_str(
+                    ".\nRun `innkeeper runtime install`, or correct --claude; then resume the turn.",
+                );
+                "runtime_missing"
+            }
+            StartError::Exited { .. } | StartError::TimedOut { .. } | StartError::Refused { .. } => {
+                match RuntimeVersion::of(&self.program, &config.environment).await {
+                    Some(version) if version < RuntimeVersion::OLDEST_SUPPORTED => {
+                        message = format!(
+                            "The Claude runtime is too old: it has version {version}, and the oldest supported \
+                             version is {}.\nRun `innkeeper runtime install`, or update it; then resume the turn.",
+                            RuntimeVersion::OLDEST_SUPPORTED
+                        );
+                        "runtime_too_old"
+                    }
+                    Some(_) | None => start_failure(&error, &mut message),
+                }
+            }
+            StartError::WorkingDirectory { .. }
+            | StartError::Warden { .. }
+            | StartError::Scratch { .. }
+            | StartError::Lease(_)
+            | StartError::Transport(_) => "runtime_start_failed",
+        };
+        OpenError::Failed { error_type: error_type.to_owned(), message }
+    }
+}
+
+/// The type of a failed start of a supported runtime. Adds the advice to the message.
+fn start_failure(error: &StartError, message: &mut String) -> &'static str {
+    let stderr = match error {
+        StartError::Exited { exit, .. } => exit.stderr_tail.as_str(),
+        StartError::TimedOut { stderr_tail, .. } => stderr_tail.as_str(),
+        StartError::Refused { .. }
+        | StartError::Cancelled
+        | StartError::Program { .. }
+        | StartError::WorkingDirectory { .. }
+        | StartError::Warden { .. }
+        | StartError::Scratch { .. }
+        | StartError::Lease(_)
+        | StartError::Transport(_) => "",
+    };
+    let (error_type, advice) = if failures::is_out_of_memory(stderr) {
+        ("runtime_out_of_memory", "The runtime ran out of memory. Free some memory, then resume the turn.")
+    } else if matches!(error, StartError::TimedOut { .. }) {
+        (
+            "runtime_start_timeout",
+            "Resume the turn to try again. If this continues, check --claude and the hooks.",
+        )
+    } else {
+        ("runtime_start_failed", "Resume the turn to try again. If this continues, check --claude.")
+    };
+    message.push_str(".\n");
+    message.push_str(advice);
+    error_type
+}
+
+/// The runtime has a transcript but does not accept it.
+fn history_refused(config: &ClaudeProviderConfig, id: Uuid) -> OpenError {
+    let place = match transcript::find(&config.environment, id) {
+        Some(path) => path.display().to_string(),
+        None => format!("{id}.jsonl"),
+    };
+    let message = format!(
+        "Claude cannot continue this conversation: its transcript ({place}) is damaged or belongs to another \
+         directory."
+    );
+    OpenError::HistoryMissing { message }
+}
+
+fn with_causes(error: &StartError) -> String {
     let mut message = error.to_string();
-    let mut source = std::error::Error::source(&error);
+    let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         message.push_str(": ");
         message.push_str(&cause.to_string());
         source = cause.source();
     }
-    OpenError::Failed { error_type: "runtime_start_failed".to_owned(), message }
+    message
 }
 
 fn model_info(id: &str, name: &str) -> SessionModelInfo {

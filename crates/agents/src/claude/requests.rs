@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use innkeeper_claude::{Controls, PermissionMode, Queued, RequestError};
+use uuid::Uuid;
 
 use super::selection::Choice;
 
@@ -16,12 +17,16 @@ use super::selection::Choice;
 pub(super) enum RequestPurpose {
     /// Stops a cancelled turn.
     Interrupt,
+    /// Takes back a message that the runtime has not started on.
+    Withdraw(Uuid),
     /// Switches to this model and effort for the waiting message.
     Select(Choice),
     /// Switches to this permission mode.
     Mode(PermissionMode),
     /// Finds out whether the runtime accepts the mode `auto`, and returns to this mode.
     ProbeAuto(PermissionMode),
+    /// Stops this task.
+    StopTask(String),
 }
 
 /// Requests in flight.
@@ -36,11 +41,24 @@ struct PendingControl {
 }
 
 impl Requests {
-    /// Interrupts the current turn. Also drops a message that the runtime has not started on.
-    pub(super) fn interrupt(&mut self, controls: &Controls) {
-        let answer = controls.interrupt(Queued::Cancel);
+    /// Interrupts the current turn. Newer runtimes also drop or keep a message that they have not
+    /// started on; older ones keep it.
+    pub(super) fn interrupt(&mut self, controls: &Controls, queued: Queued) {
+        let answer = controls.interrupt(queued);
         let answer = Box::pin(async move { answer.await.map(drop) });
         self.waiting.push(PendingControl { purpose: RequestPurpose::Interrupt, answer });
+    }
+
+    /// Takes back a message. Refused if the runtime has started on it.
+    pub(super) fn withdraw(&mut self, controls: &Controls, message: Uuid) {
+        let answer = controls.cancel_message(message);
+        let answer = Box::pin(async move {
+            if answer.await? {
+                return Ok(());
+            }
+            Err(RequestError::Refused { message: "the message is not waiting".to_owned(), code: None })
+        });
+        self.waiting.push(PendingControl { purpose: RequestPurpose::Withdraw(message), answer });
     }
 
     /// Switches the runtime from the model and effort `now` to `wanted`.
@@ -79,9 +97,28 @@ impl Requests {
         self.waiting.push(PendingControl { purpose: RequestPurpose::ProbeAuto(current), answer });
     }
 
+    /// Whether no response is pending.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Stops a task, unless the runtime is being asked to.
+    pub(super) fn stop_task(&mut self, controls: &Controls, task: &str) {
+        let purpose = RequestPurpose::StopTask(task.to_owned());
+        if self.waiting.iter().any(|request| request.purpose == purpose) {
+            return;
+        }
+        let (controls, task) = (controls.clone(), task.to_owned());
+        let answer = Box::pin(async move { controls.stop_task(&task).await });
+        self.waiting.push(PendingControl { purpose, answer });
+    }
+
     /// Whether a change of model, effort or permission mode is pending.
     pub(super) fn is_configuring(&self) -> bool {
-        self.waiting.iter().any(|request| request.purpose != RequestPurpose::Interrupt)
+        self.waiting.iter().any(|request| match request.purpose {
+            RequestPurpose::Select(_) | RequestPurpose::Mode(_) | RequestPurpose::ProbeAuto(_) => true,
+            RequestPurpose::Interrupt | RequestPurpose::StopTask(_) | RequestPurpose::Withdraw(_) => false,
+        })
     }
 
     /// Whether the runtime is being asked about the mode `auto`.

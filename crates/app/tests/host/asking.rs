@@ -224,7 +224,7 @@ pub(crate) async fn needed(
 }
 
 /// Everything that the user is asked for in a session.
-fn open_requests(client: &Observer, session: &str) -> Vec<Value> {
+pub(crate) fn open_requests(client: &Observer, session: &str) -> Vec<Value> {
     let open = client.session(session).ok().and_then(|session| session.input_needed.clone());
     open.iter().flatten().filter_map(|request| serde_json::to_value(request).ok()).collect()
 }

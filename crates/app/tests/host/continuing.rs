@@ -35,14 +35,14 @@ fn define_agent(host: &TestHost) -> Result<()> {
 
 /// Wraps a runtime and records the arguments of every start, since one of the runtimes hides
 /// its own.
-struct RecordingRuntime {
-    program: PathBuf,
+pub(crate) struct RecordingRuntime {
+    pub(crate) program: PathBuf,
     log: PathBuf,
     _folder: TempDir,
 }
 
 impl RecordingRuntime {
-    fn new(claude: &Path) -> Result<Self> {
+    pub(crate) fn new(claude: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let log = folder.path().join("starts");
         let is_script = claude.extension().is_some_and(|extension| extension == "js");
@@ -61,14 +61,15 @@ impl RecordingRuntime {
     }
 
     /// Returns the arguments of the latest start; checks the number of starts.
-    fn start(&self, number: usize) -> Result<Vec<String>> {
+    pub(crate) fn start(&self, number: usize) -> Result<Vec<String>> {
         let log = std::fs::read_to_string(&self.log)?;
         let starts: Vec<&str> = log.lines().collect();
         assert_eq!(starts.len(), number, "{log}");
         Ok(starts.last().context("no start")?.split(' ').map(str::to_owned).collect())
     }
 
-    fn assert_arguments(&self, number: usize, wanted: &[&str]) -> Result<()> {
+    /// Checks the number of starts and some arguments of the latest one.
+    pub(crate) fn assert_arguments(&self, number: usize, wanted: &[&str]) -> Result<()> {
         let arguments = self.start(number)?;
         for wanted in wanted {
             assert!(arguments.iter().any(|argument| argument == wanted), "{wanted}: {arguments:?}");
@@ -78,11 +79,12 @@ impl RecordingRuntime {
 }
 
 /// Returns the response of the last turn.
-fn answer(client: &Observer, chat: &str) -> Result<String> {
+pub(crate) fn answer(client: &Observer, chat: &str) -> Result<String> {
     Ok(serde_json::to_string(&client.chat(chat)?.turns.last().context("no turn")?.response_parts)?)
 }
 
-async fn run_turn(client: &mut Observer, chat: &str, turn: &str, text: &str) -> Result<()> {
+/// Runs a turn that completes.
+pub(crate) async fn run_turn(client: &mut Observer, chat: &str, turn: &str, text: &str) -> Result<()> {
     client.say(chat, turn, text).await?;
     client.until_turn_over(chat, turn).await?;
     let last = client.chat(chat)?.turns.last().context("no turn")?;

@@ -97,7 +97,7 @@ async fn changes_of_a_cancelled_command_belong_to_its_turn() -> Result<()> {
     for claude in runtimes()? {
         let mut editing = EditingSession::start(unasked(claude)).await?;
         editing.write("one.txt", "1\n")?;
-        let command = "echo 2 >> one.txt; touch begun; sleep 60; echo 3 >> one.txt";
+        let command = "echo 2 >> one.txt; touch begun; sleep 60 && echo 3 >> one.txt";
         let call = tool("Bash", &json!({"command": command, "description": "d"}));
         editing.asking.say("turn-1", &[call, text("done")]).await?;
         let begun = || editing.file("begun").exists();

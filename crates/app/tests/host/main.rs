@@ -9,9 +9,11 @@
 )]
 
 mod asking;
+mod background_work;
 mod broken_answers;
 mod certificate;
 mod chain;
+mod changing;
 mod chats;
 mod command_line;
 mod continuing;
@@ -25,9 +27,12 @@ mod edits;
 mod elicitation;
 mod endings;
 mod environment;
+mod failures;
 mod faults;
 mod files;
+mod host_stop;
 mod hostile;
+mod idle_release;
 mod large_output;
 mod lifecycle;
 mod operations;
@@ -40,6 +45,9 @@ mod pressure;
 mod readme;
 mod secrets;
 mod settings;
+mod steering;
+mod stopping;
+mod storm;
 mod tls;
 mod todo_list;
 mod tool_permissions;
@@ -47,6 +55,7 @@ mod tour;
 mod transcripts;
 mod transports;
 mod trust;
+mod turn_races;
 mod upstreams;
 mod user_questions;
 

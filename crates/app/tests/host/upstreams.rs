@@ -19,7 +19,7 @@ use crate::{Opened, options};
 const USER_KEY: &str = "users-own-key";
 
 /// Starts the demo model, which answers for the fake services.
-async fn start_model() -> Result<GatewayHandle> {
+pub(crate) async fn start_model() -> Result<GatewayHandle> {
     let config =
         GatewayConfig { listen: ([127, 0, 0, 1], 0).into(), upstream: Arc::new(DemoUpstream::new()) };
     Ok(Gateway::start(config).await?)

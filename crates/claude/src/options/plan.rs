@@ -253,5 +253,8 @@ fn initialize(options: &LaunchOptions) -> Map<String, Value> {
     if options.forward_subagent_text {
         set("forwardSubagentText", json!(true));
     }
+    if options.per_task_stop {
+        set("perTaskStopAffordance", json!(true));
+    }
     body
 }

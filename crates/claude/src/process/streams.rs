@@ -63,6 +63,8 @@ pub(super) async fn read_messages(mut stdout: impl AsyncRead + Unpin, intake: &I
         }
     }
     if frames.unfinished() > 0 {
+        let rest = frames.buffer();
+        intake.noise(&String::from_utf8_lossy(rest.get(..80).unwrap_or(rest)));
         tracing::warn!(
             bytes = frames.unfinished(),
             "ignoring incomplete line at the end of the runtime's output"
@@ -81,6 +83,7 @@ fn take(
         Err(error) => {
             *noise += 1;
             let start = String::from_utf8_lossy(line.get(..80).unwrap_or(&line)).into_owned();
+            intake.noise(&start);
             if *noise <= NOISE_WARNINGS {
                 tracing::warn!(%error, start, "ignoring unparsable line from the runtime");
             } else {

@@ -24,9 +24,6 @@ use crate::transport::{StreamLaunch, StreamTransport, Transport};
 use crate::wire::Wire;
 use crate::wire::fields::wire_struct;
 
-/// Timeout of the handshake, during which the user's hooks run.
-const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(60);
-
 /// Capacity of the queue to the runtime's stdin in bytes. Sufficient for prompts with many images; if it
 /// is full, sending fails.
 const OUTGOING_LIMIT: usize = 64 * 1024 * 1024;
@@ -74,18 +71,27 @@ pub enum StartError {
     #[error("cannot open the stream to the runtime")]
     Transport(#[source] io::Error),
     /// The runtime exited before it was ready.
-    #[error("the runtime {exit} before it was ready{}", said(&exit.stderr_tail))]
+    #[error("the runtime {exit} before it was ready{}{}", printed(noise.as_deref()), said(&exit.stderr_tail))]
     Exited {
         /// How it exited.
         exit: Exit,
+        /// Start of its first output that was not a message.
+        noise: Option<String>,
     },
     /// The handshake timed out, and the runtime was killed.
-    #[error("the runtime was not ready after {} s and was killed{}", after.as_secs(), said(stderr_tail))]
+    #[error(
+        "the runtime was not ready after {} s and was killed{}{}",
+        after.as_secs(),
+        printed(noise.as_deref()),
+        said(stderr_tail)
+    )]
     TimedOut {
         /// The timeout.
         after: Duration,
         /// End of its stderr output.
         stderr_tail: String,
+        /// Start of its first output that was not a message.
+        noise: Option<String>,
     },
     /// The runtime rejected the handshake and was killed.
     #[error("the runtime rejected the handshake: {message}")]
@@ -100,6 +106,10 @@ pub enum StartError {
 
 fn said(stderr_tail: &str) -> String {
     if stderr_tail.is_empty() { String::new() } else { format!("; stderr: {stderr_tail}") }
+}
+
+fn printed(noise: Option<&str>) -> String {
+    noise.map(|noise| format!("; it printed {noise:?}")).unwrap_or_default()
 }
 
 wire_struct! {
@@ -141,8 +151,8 @@ wire_struct! {
 }
 
 impl Runtime {
-    /// Starts a runtime as a local process and waits until it is ready for the first message, at most 60
-    /// s.
+    /// Starts a runtime as a local process and waits until it is ready for the first message, at most
+    /// [`LaunchOptions::start_timeout`].
     ///
     /// Cancelling `cancel` terminates the runtime, during the start and later. Dropping the future leaves
     /// no process.
@@ -179,7 +189,7 @@ impl Runtime {
                     .map_err(|source| StartError::Warden { path: options.warden.path.clone(), source })?;
                 // Queued before the runtime has started, so that it is read as early as possible.
                 let asked = intake.control.ask("initialize", plan.initialize);
-                let pid = started_pid(&process, started, &options, &cancel).await?;
+                let pid = started_pid(&process, started, &options, (&cancel, &intake)).await?;
                 (process, asked, Some(pid))
             }
             Transport::Stream(transport) => {
@@ -188,7 +198,7 @@ impl Runtime {
                 (process, asked, None)
             }
         };
-        let answer = handshake(&process, asked, &cancel).await?;
+        let answer = handshake(&process, asked, (&cancel, &intake), options.start_timeout).await?;
         let initialized = answer.and_then(|raw| Initialized::from_json(raw.get())).unwrap_or_default();
         let conversation = options.conversation.id();
         let shared = Arc::new(Shared { process, intake, conversation, pid, initialized });
@@ -282,7 +292,7 @@ async fn started_pid(
     process: &Process,
     started: StartedReceiver,
     options: &LaunchOptions,
-    cancel: &CancellationToken,
+    (cancel, intake): (&CancellationToken, &Intake),
 ) -> Result<u32, StartError> {
     match started.await {
         Ok(Ok(pid)) => Ok(pid),
@@ -293,7 +303,12 @@ async fn started_pid(
         }
         Err(_) => {
             let exit = process.exited().await;
-            Err(if cancel.is_cancelled() { StartError::Cancelled } else { StartError::Exited { exit } })
+            let noise = intake.first_noise().map(str::to_owned);
+            Err(if cancel.is_cancelled() {
+                StartError::Cancelled
+            } else {
+                StartError::Exited { exit, noise }
+            })
         }
     }
 }
@@ -301,10 +316,11 @@ async fn started_pid(
 async fn handshake(
     process: &Process,
     asked: Result<PendingRequest, RequestError>,
-    cancel: &CancellationToken,
+    (cancel, intake): (&CancellationToken, &Intake),
+    limit: Duration,
 ) -> Result<ResponseValue, StartError> {
     let answer = match asked {
-        Ok(asked) => asked.answer(HANDSHAKE_DEADLINE).await,
+        Ok(asked) => asked.answer(limit).await,
         Err(error) => Err(error),
     };
     let error = match answer {
@@ -315,10 +331,13 @@ async fn handshake(
         process.kill();
     }
     let exit = process.exited().await;
+    let noise = intake.first_noise().map(str::to_owned);
     Err(match error {
         _ if cancel.is_cancelled() => StartError::Cancelled,
-        RequestError::TimedOut { after } => StartError::TimedOut { after, stderr_tail: exit.stderr_tail },
+        RequestError::TimedOut { after } => {
+            StartError::TimedOut { after, stderr_tail: exit.stderr_tail, noise }
+        }
         RequestError::Refused { message, .. } => StartError::Refused { message },
-        RequestError::Send(_) | RequestError::Exited => StartError::Exited { exit },
+        RequestError::Send(_) | RequestError::Exited => StartError::Exited { exit, noise },
     })
 }

@@ -8,6 +8,7 @@ mod commands;
 mod drain;
 mod events;
 mod lifecycle;
+mod steering;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,11 +29,12 @@ use super::turn::{TURN_LIMIT, TurnEvents};
 use super::{ClaudeSession, Interrupted, Prompt, RestartError, Turn, TurnFailure, TurnResult};
 use crate::options::LaunchOptions;
 use crate::queue::ByteQueue;
-use crate::runtime::{Runtime, RuntimeEvent, RuntimeEvents, StartError, UserContent};
+use crate::runtime::{Priority, Runtime, RuntimeEvent, RuntimeEvents, StartError, UserContent};
 use crate::transport::BoxFuture;
 use crate::turns::{Generation, TurnKey, TurnMachine};
 
 use drain::Drain;
+use steering::SteeringReply;
 
 /// Capacity of the channel for completed answers. Senders wait when it is full.
 const ANSWERED_LIMIT: usize = 64;
@@ -46,6 +48,7 @@ type Ready = oneshot::Sender<Result<(), RestartError>>;
 /// Commands from session handles.
 pub(super) enum Command {
     Send(Pending),
+    Steer { content: UserContent, priority: Priority, reply: SteeringReply },
     WarmUp { reply: Ready },
     Restart { change: OptionsChange, reply: Ready },
     Interrupt { reply: oneshot::Sender<Interrupted> },
@@ -134,6 +137,8 @@ enum ActorInput {
     Answered(String),
     /// A runtime of this generation responded to an interrupt.
     InterruptAnswered(Generation),
+    /// A runtime of this generation gave a message back, or refused to.
+    Withdrawn(Option<(Generation, Uuid)>),
     Done(Done),
     /// With the length of its line.
     Event(Option<(RuntimeEvent, usize)>),
@@ -169,6 +174,10 @@ pub(super) struct Actor {
     turn: Option<TurnKey>,
     /// Pending interrupts; each returns the generation of its runtime.
     interrupting: JoinSet<Generation>,
+    /// Senders of messages for the running turn that the runtime has not taken up, by uuid.
+    steering: HashMap<Uuid, SteeringReply>,
+    /// Pending withdrawals; each returns the message if it was withdrawn.
+    withdrawing: JoinSet<Option<(Generation, Uuid)>>,
     status: StatusTracker,
     drain: Option<Drain>,
     /// When the open message is settled because of silence.
@@ -207,6 +216,8 @@ impl Actor {
             machine: TurnMachine::default(),
             turn: None,
             interrupting: JoinSet::new(),
+            steering: HashMap::new(),
+            withdrawing: JoinSet::new(),
             status: StatusTracker::default(),
             drain: None,
             quiet_at: None,
@@ -251,6 +262,7 @@ impl Actor {
             Some(answered) = self.interrupting.join_next() => {
                 ActorInput::InterruptAnswered(answered.unwrap_or_else(|_| self.machine.generation()))
             }
+            Some(withdrawn) = self.withdrawing.join_next() => ActorInput::Withdrawn(withdrawn.unwrap_or_default()),
             done = work(&mut self.work) => ActorInput::Done(done),
             () = sleep_until(due) => ActorInput::Time,
             event = next_event(&mut self.live) => ActorInput::Event(event),
@@ -270,6 +282,7 @@ impl Actor {
                 let verdicts = self.machine.interrupt_answered(generation);
                 self.verdicts(verdicts);
             }
+            ActorInput::Withdrawn(withdrawn) => self.withdrawn(withdrawn),
             ActorInput::Done(Done::Hooked(prompt)) => self.hooked(prompt),
             ActorInput::Done(Done::Started(started)) => self.started(*started),
             ActorInput::Event(Some((event, length))) => self.event(event, length),
@@ -346,9 +359,10 @@ impl Actor {
             }
             SessionStage::Lost(pending, _) => (pending, SessionStage::Idle),
             SessionStage::Turn(Some(pending)) => {
-                if let Some(turn) = self.turn.take() {
-                    self.machine.abandon(turn);
-                }
+                // Before the interrupt, which is due now.
+                let untaken = self.turn.take().and_then(|turn| self.machine.abandon(turn));
+                self.withdraw(untaken.unwrap_or_default());
+                self.steering_over();
                 self.drain = Some(Drain::begin(Instant::now()));
                 (pending, SessionStage::Turn(None))
             }

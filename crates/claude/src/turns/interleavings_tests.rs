@@ -6,318 +6,11 @@ use std::ops::Range;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::message::{
-    AssistantMessage, CommandLifecycleMessage, InitMessage, SessionStateChangedMessage, StreamEventMessage,
-    TaskMessage, UserFrameMessage,
-};
 
-/// Which version of the runtime is modelled.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Style {
-    /// Echoes a message with the first finished block; results do not name messages.
-    Older,
-    /// Reports the lifecycle of each message; results name the messages that they answer.
-    Newer,
-}
+#[path = "model_runtime_tests.rs"]
+mod model_runtime;
 
-/// The turn that a modelled message belongs to.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Truth {
-    /// Not part of a turn.
-    Side,
-    /// Part of this turn, which the host requested.
-    Requested(u64),
-    /// Part of this turn, which the runtime started.
-    Background(u64),
-}
-
-/// Marks results of background turns, combined with their number.
-const BACKGROUND_MARK: u64 = 1 << 32;
-
-#[derive(Debug, Clone, Copy)]
-struct Prompt {
-    uuid: Uuid,
-    turn: u64,
-    kind: PromptKind,
-    is_steering: bool,
-}
-
-#[derive(Debug)]
-enum Written {
-    User(Prompt),
-    Interrupt,
-}
-
-#[derive(Debug)]
-struct ModelTurn {
-    truth: Truth,
-    answers: Vec<Prompt>,
-    /// Number of answered messages that were echoed.
-    echoed: usize,
-}
-
-/// A modelled runtime with its pipes. Anything can be in transit for any time.
-#[derive(Debug)]
-struct ModelRuntime {
-    style: Style,
-    stdin: VecDeque<Written>,
-    stdout: VecDeque<(Message, Truth)>,
-    /// Interrupts that were read and have not taken effect.
-    effects: u32,
-    /// Responses to interrupts. They are not ordered with messages and can overtake them.
-    answers: u32,
-    queued: VecDeque<Prompt>,
-    turn: Option<ModelTurn>,
-    /// The turn whose result was withheld.
-    withheld: Option<Truth>,
-    is_busy: bool,
-    /// Number of the last background turn.
-    background: u64,
-}
-
-fn state(state: &str) -> Message {
-    let changed = SessionStateChangedMessage { state: Some(state.to_owned()), ..Default::default() };
-    Message::System(SystemMessage::SessionStateChanged(changed))
-}
-
-fn names(prompts: &[Prompt]) -> Option<Vec<String>> {
-    (!prompts.is_empty()).then(|| prompts.iter().map(|prompt| prompt.uuid.to_string()).collect())
-}
-
-impl ModelRuntime {
-    fn new(style: Style, background: u64) -> Self {
-        Self {
-            style,
-            stdin: VecDeque::new(),
-            stdout: VecDeque::new(),
-            effects: 0,
-            answers: 0,
-            queued: VecDeque::new(),
-            turn: None,
-            withheld: None,
-            is_busy: false,
-            background,
-        }
-    }
-
-    fn side(&mut self, message: Message) {
-        self.stdout.push_back((message, Truth::Side));
-    }
-
-    fn lifecycle(&mut self, uuid: Uuid, state: &str) {
-        if self.style == Style::Newer {
-            self.side(Message::CommandLifecycle(CommandLifecycleMessage {
-                command_uuid: Some(uuid.to_string()),
-                state: Some(state.to_owned()),
-                ..Default::default()
-            }));
-        }
-    }
-
-    fn echo(&mut self, uuid: Uuid) {
-        self.side(Message::User(Box::new(UserFrameMessage {
-            uuid: Some(uuid.to_string()),
-            is_replay: Some(true),
-            ..Default::default()
-        })));
-    }
-
-    fn read(&mut self) {
-        match self.stdin.pop_front() {
-            Some(Written::User(prompt)) => {
-                self.lifecycle(prompt.uuid, "queued");
-                self.queued.push_back(prompt);
-            }
-            Some(Written::Interrupt) => self.effects += 1,
-            None => {}
-        }
-    }
-
-    /// Carries out an interrupt. A newer runtime that is about to start on a message ignores it.
-    fn interrupt(&mut self, heeds: bool, abandoned: &BTreeSet<u64>) {
-        if self.effects == 0 {
-            return;
-        }
-        self.effects -= 1;
-        self.answers += 1;
-        if heeds {
-            let hit = self.turn.iter().flat_map(|turn| &turn.answers);
-            for prompt in hit.filter(|prompt| !prompt.is_steering) {
-                assert!(abandoned.contains(&prompt.turn), "an interrupt hit the wrong turn");
-            }
-            self.finish("aborted_streaming");
-            // Newer runtimes drop queued messages on request; older ones cannot.
-            if self.style == Style::Newer {
-                for prompt in std::mem::take(&mut self.queued) {
-                    assert!(abandoned.contains(&prompt.turn), "an interrupt dropped the wrong message");
-                    self.lifecycle(prompt.uuid, "cancelled");
-                }
-            }
-            self.rest();
-        }
-    }
-
-    fn begin(&mut self, answers: Vec<Prompt>) {
-        if self.turn.is_some() {
-            return;
-        }
-        if !self.is_busy {
-            self.is_busy = true;
-            self.side(state("running"));
-        }
-        let truth = match (answers.first(), self.withheld) {
-            (Some(prompt), _) => Truth::Requested(prompt.turn),
-            (None, Some(withheld)) => withheld,
-            (None, None) => {
-                self.background += 1;
-                Truth::Background(self.background)
-            }
-        };
-        let mut echoed = 0;
-        for prompt in &answers {
-            self.lifecycle(prompt.uuid, "started");
-            // Of merged messages, all but the last are echoed immediately.
-            if self.style == Style::Older && echoed + 1 < answers.len() {
-                self.echo(prompt.uuid);
-                echoed += 1;
-            }
-        }
-        let mut init = InitMessage::default();
-        match self.style {
-            Style::Newer => {
-                init.capabilities = Some(Vec::new());
-                init.user_message_uuids = names(&answers);
-            }
-            Style::Older if answers.is_empty() => {
-                let task = TaskMessage { output_file: Some("task.output".to_owned()), ..Default::default() };
-                self.side(Message::System(SystemMessage::TaskNotification(Box::new(task))));
-            }
-            Style::Older => {}
-        }
-        self.side(Message::System(SystemMessage::Init(Box::new(init))));
-        self.turn = Some(ModelTurn { truth, answers, echoed });
-    }
-
-    /// Starts on waiting messages: a command alone, other messages together.
-    fn take_up(&mut self) {
-        if self.turn.is_some() || self.queued.is_empty() {
-            return;
-        }
-        let is_text = |prompt: &&Prompt| prompt.kind == PromptKind::Text;
-        let count = self.queued.iter().take_while(is_text).count().max(1);
-        let answers = self.queued.drain(..count).collect();
-        self.begin(answers);
-    }
-
-    fn stream(&mut self, named: bool) {
-        let Some(turn) = &self.turn else { return };
-        let mut event = StreamEventMessage::default();
-        if named && self.style == Style::Newer {
-            event.user_message_uuid = turn.answers.first().map(|prompt| prompt.uuid.to_string());
-        }
-        self.stdout.push_back((Message::StreamEvent(Box::new(event)), turn.truth));
-    }
-
-    /// Finishes a block. An older runtime echoes its messages before the first one.
-    fn block(&mut self) {
-        self.echo_rest();
-        if let Some(turn) = &self.turn {
-            self.stdout.push_back((Message::Assistant(Box::<AssistantMessage>::default()), turn.truth));
-        }
-    }
-
-    fn echo_rest(&mut self) {
-        let Some(turn) = &mut self.turn else { return };
-        let left: Vec<Prompt> = turn.answers.iter().skip(turn.echoed).copied().collect();
-        turn.echoed = turn.answers.len();
-        for prompt in left {
-            // Older runtimes do not echo a command that is not sent to the model.
-            if self.style == Style::Older && prompt.kind == PromptKind::Text {
-                self.echo(prompt.uuid);
-            }
-        }
-    }
-
-    /// Folds a waiting message into the running turn, as at the end of a tool call.
-    fn fold(&mut self) {
-        let is_command =
-            |turn: &ModelTurn| turn.answers.iter().any(|prompt| prompt.kind == PromptKind::Command);
-        if self.turn.as_ref().is_none_or(is_command) {
-            return;
-        }
-        let Some(prompt) = self.queued.pop_front_if(|prompt| prompt.kind == PromptKind::Text) else { return };
-        self.block();
-        self.lifecycle(prompt.uuid, "started");
-        if self.style == Style::Older {
-            self.echo(prompt.uuid);
-        }
-        if let Some(turn) = &mut self.turn {
-            turn.answers.push(prompt);
-            turn.echoed += 1;
-            turn.truth = Truth::Requested(prompt.turn);
-        }
-    }
-
-    fn finish(&mut self, reason: &str) {
-        self.echo_rest();
-        let Some(turn) = self.turn.take() else { return };
-        let mark = match turn.truth {
-            Truth::Requested(number) => number,
-            Truth::Background(number) => number | BACKGROUND_MARK,
-            Truth::Side => return,
-        };
-        let is_command = matches!(turn.answers.as_slice(), [only] if only.kind == PromptKind::Command);
-        let mut result = ResultMessage {
-            terminal_reason: (!is_command).then(|| reason.to_owned()),
-            duration_ms: Some(mark),
-            ..Default::default()
-        };
-        if self.style == Style::Newer {
-            result.user_message_uuids = names(&turn.answers);
-            if turn.answers.is_empty() {
-                let kind = Some("task-notification".to_owned());
-                result.origin = Some(ResultOrigin { kind, ..Default::default() });
-            }
-        }
-        self.withheld = None;
-        self.stdout.push_back((Message::Result(Box::new(result)), turn.truth));
-        for prompt in turn.answers {
-            self.lifecycle(prompt.uuid, if reason == "completed" { "completed" } else { "cancelled" });
-        }
-        self.rest();
-    }
-
-    /// Ends the turn of an older runtime and withholds its result until the next turn ends.
-    fn withhold(&mut self) {
-        self.echo_rest();
-        let has_command = |turn: &ModelTurn| turn.answers.iter().any(|it| it.kind == PromptKind::Command);
-        if self.style == Style::Older && !self.turn.as_ref().is_some_and(has_command) {
-            self.withheld = self.turn.take().map(|turn| turn.truth).or(self.withheld);
-            self.rest();
-        }
-    }
-
-    /// Drops a steering message. An older runtime does not report it.
-    fn drop_steering(&mut self) {
-        if let Some(prompt) = self.queued.pop_back_if(|prompt| prompt.is_steering) {
-            self.lifecycle(prompt.uuid, "cancelled");
-            self.rest();
-        }
-    }
-
-    fn rest(&mut self) {
-        if self.turn.is_none() && self.queued.is_empty() && self.is_busy {
-            self.is_busy = false;
-            self.withheld = None;
-            self.side(state("idle"));
-        }
-    }
-
-    fn is_silent(&self) -> bool {
-        let nothing_on_its_way = self.stdin.is_empty() && self.stdout.is_empty() && self.effects == 0;
-        nothing_on_its_way && self.turn.is_none() && self.queued.is_empty()
-    }
-}
+use model_runtime::{BACKGROUND_MARK, ModelRuntime, Prompt, Style, Truth, Written};
 
 /// A host that opens one turn at a time.
 struct Host {
@@ -331,8 +24,10 @@ struct Host {
     open: Option<(TurnKey, u64)>,
     opened: usize,
     settled: usize,
-    abandoned: BTreeSet<u64>,
+    abandoned: BTreeSet<Truth>,
     background: BTreeMap<TurnKey, Option<u64>>,
+    /// The turn that the runtime started and the host steers, with its number.
+    steered_background: Option<(TurnKey, u64)>,
     steered: BTreeSet<Uuid>,
     /// Steering messages that were taken up or returned.
     accounted: BTreeSet<Uuid>,
@@ -351,16 +46,15 @@ impl Host {
             settled: 0,
             abandoned: BTreeSet::new(),
             background: BTreeMap::new(),
+            steered_background: None,
             steered: BTreeSet::new(),
             accounted: BTreeSet::new(),
         }
     }
 
-    fn write(&mut self, turn: u64, kind: PromptKind, is_steering: bool) -> Uuid {
+    fn next_uuid(&mut self) -> Uuid {
         self.last += 1;
-        let uuid = Uuid::from_u128(self.last.into());
-        self.runtime.stdin.push_back(Written::User(Prompt { uuid, turn, kind, is_steering }));
-        uuid
+        Uuid::from_u128(self.last.into())
     }
 
     fn send(&mut self, kind: PromptKind) {
@@ -373,8 +67,11 @@ impl Host {
             return;
         }
         if let Some(kind) = self.waiting.pop_front() {
-            let number = self.last + 1;
-            let uuid = self.write(number, kind, false);
+            let uuid = self.next_uuid();
+            let number = self.last;
+            let truth = Truth::Requested(number);
+            let prompt = Prompt { uuid, truth, kind, is_steering: false, is_urgent: false };
+            self.runtime.stdin.push_back(Written::User(prompt));
             let turn = self.machine.open(uuid, kind);
             assert!(self.turns.insert(turn, number).is_none(), "duplicate turn key");
             self.open = Some((turn, number));
@@ -382,12 +79,30 @@ impl Host {
         }
     }
 
-    fn steer(&mut self) {
-        if let Some((turn, number)) = self.open {
-            let uuid = self.write(number, PromptKind::Text, true);
-            self.machine.steer(turn, uuid).unwrap();
-            self.steered.insert(uuid);
+    /// Steers the requested turn or, without one, the turn that the runtime started.
+    fn steer(&mut self, is_urgent: bool) {
+        let kept = self.steered_background.or_else(|| {
+            let mut known = self.background.iter().filter_map(|(turn, number)| Some((*turn, (*number)?)));
+            known.next_back().filter(|_| self.machine.is_free())
+        });
+        let (turn, truth) = match (self.open, kept) {
+            (Some((turn, number)), _) => (turn, Truth::Requested(number)),
+            (None, Some((turn, number))) => {
+                self.background.remove(&turn);
+                self.steered_background = Some((turn, number));
+                (turn, Truth::Background(number))
+            }
+            (None, None) => return,
+        };
+        // The driver waits until the runtime has begun the turn.
+        if !self.machine.is_active(turn) {
+            return;
         }
+        let (uuid, kind) = (self.next_uuid(), PromptKind::Text);
+        self.machine.steer(turn, uuid, kind).unwrap();
+        let prompt = Prompt { uuid, truth, kind, is_steering: true, is_urgent };
+        self.runtime.stdin.push_back(Written::User(prompt));
+        self.steered.insert(uuid);
     }
 
     fn interrupt(&mut self) {
@@ -396,18 +111,23 @@ impl Host {
     }
 
     fn cancel(&mut self) {
-        match self.open.take() {
-            Some((turn, number)) => {
-                let untaken = self.machine.abandon(turn).unwrap();
-                self.abandoned.insert(number);
+        let (turn, truth) = match (self.open.take(), self.steered_background) {
+            (Some((turn, number)), _) => {
                 self.settled += 1;
-                self.account(untaken);
-                self.interrupt();
+                (turn, Truth::Requested(number))
+            }
+            (None, Some((turn, number))) => {
+                self.steered_background = None;
+                (turn, Truth::Background(number))
             }
             // A background turn can be interrupted, too.
-            None if self.machine.is_free() => self.interrupt(),
-            None => {}
-        }
+            (None, None) if self.machine.is_free() => return self.interrupt(),
+            (None, None) => return,
+        };
+        let untaken = self.machine.abandon(turn).unwrap();
+        self.abandoned.insert(truth);
+        self.account(untaken);
+        self.interrupt();
     }
 
     fn repeat_interrupt(&mut self) {
@@ -445,12 +165,18 @@ impl Host {
     fn check_owner(&mut self, owner: Option<TurnKey>, truth: Truth) {
         match truth {
             Truth::Side => {}
-            Truth::Requested(number) if self.abandoned.contains(&number) => {
-                assert_eq!(owner, None, "output of an abandoned turn was reported");
+            Truth::Requested(_) | Truth::Background(_) if self.abandoned.contains(&truth) => {
+                let is_known = |turn: &TurnKey| {
+                    self.open.is_some_and(|(open, _)| open == *turn) || self.background.contains_key(turn)
+                };
+                assert!(!owner.as_ref().is_some_and(is_known), "output of an abandoned turn was reported");
             }
             Truth::Requested(number) => {
                 let owner = owner.and_then(|turn| self.turns.get(&turn));
                 assert_eq!(owner, Some(&number), "output was assigned to the wrong turn");
+            }
+            Truth::Background(number) if self.steered_background.is_some_and(|(_, it)| it == number) => {
+                assert_eq!(owner, self.steered_background.map(|(turn, _)| turn), "wrong turn");
             }
             Truth::Background(number) => {
                 let owner = owner.and_then(|turn| self.background.get_mut(&turn));
@@ -482,6 +208,10 @@ impl Host {
             assert_eq!(self.open.take(), Some((end.turn, number)), "a turn ended that was not open");
             assert!(mark.is_none_or(|mark| mark == number), "turn ended by the result of another turn");
             self.settled += 1;
+            self.account(end.untaken);
+        } else if let Some((_, number)) = self.steered_background.take_if(|(turn, _)| *turn == end.turn) {
+            let expected = number | BACKGROUND_MARK;
+            assert!(mark.is_none_or(|mark| mark == expected), "turn ended by the result of another turn");
             self.account(end.untaken);
         } else {
             let number = self.background.remove(&end.turn).expect("background turn ended twice");
@@ -526,7 +256,8 @@ impl Host {
     }
 
     fn is_done(&self) -> bool {
-        self.settled == self.opened && self.waiting.is_empty() && self.machine.is_free()
+        let is_settled = self.settled == self.opened && self.steered_background.is_none();
+        is_settled && self.waiting.is_empty() && self.machine.is_free()
     }
 
     /// Runs until every turn has ended.
@@ -555,7 +286,7 @@ impl Host {
         match step {
             Step::Send if flag => self.send(PromptKind::Text),
             Step::Send => self.send(PromptKind::Command),
-            Step::Steer => self.steer(),
+            Step::Steer => self.steer(flag),
             Step::Cancel => self.cancel(),
             Step::Repeat => self.repeat_interrupt(),
             Step::Read => self.runtime.read(),

@@ -39,7 +39,7 @@ fn play(version: &str, scenario: &str) -> Played {
                 let uuid = recorded.unwrap_or(Uuid::from_u128(written));
                 unechoed = recorded.is_none().then_some(uuid);
                 match open {
-                    Some(turn) => machine.steer(turn, uuid).unwrap(),
+                    Some(turn) => machine.steer(turn, uuid, PromptKind::Text).unwrap(),
                     None => open = Some(machine.open(uuid, PromptKind::Text)),
                 }
             }

@@ -1,11 +1,11 @@
 //! The turn that the host requested: its messages and the state of each.
 //!
 //! Owns the state of one turn from the first written message to its end. Does not know about turns that the
-//! runtime starts by itself, nor about the order of turns.
+//! runtime starts by itself, except one that the host steers, nor about the order of turns.
 
 use uuid::Uuid;
 
-use super::{EndReason, PromptKind, TurnKey, TurnOrigin};
+use super::{EndReason, PromptKind, TurnEnd, TurnKey, TurnOrigin};
 use crate::wire::Message;
 use crate::wire::message::ResultMessage;
 
@@ -13,6 +13,8 @@ use crate::wire::message::ResultMessage;
 #[derive(Debug)]
 pub(super) struct RequestedTurn {
     pub(super) key: TurnKey,
+    /// Where the turn comes from.
+    origin: TurnOrigin,
     messages: Vec<Written>,
     pub(super) owner: Owner,
     pub(super) unproven: Unproven,
@@ -84,12 +86,34 @@ impl State {
 
 impl RequestedTurn {
     pub(super) fn new(key: TurnKey, uuid: Uuid, kind: PromptKind) -> Self {
-        let opening = Written::new(uuid, TurnOrigin::User, kind);
-        Self { key, messages: vec![opening], owner: Owner::Waits, unproven: Unproven::None, last: None }
+        Self::with(key, TurnOrigin::User, Written::new(uuid, TurnOrigin::User, kind))
     }
 
-    pub(super) fn steer(&mut self, uuid: Uuid) {
-        self.messages.push(Written::new(uuid, TurnOrigin::Steering, PromptKind::Text));
+    /// A turn that the runtime started by itself, with its first steering message.
+    pub(super) fn of_background(key: TurnKey, origin: TurnOrigin, (uuid, kind): (Uuid, PromptKind)) -> Self {
+        Self::with(key, origin, Written::new(uuid, TurnOrigin::Steering, kind))
+    }
+
+    fn with(key: TurnKey, origin: TurnOrigin, first: Written) -> Self {
+        let (owner, unproven) = (Owner::Waits, Unproven::None);
+        Self { key, origin, messages: vec![first], owner, unproven, last: None }
+    }
+
+    pub(super) fn steer(&mut self, uuid: Uuid, kind: PromptKind) {
+        self.messages.push(Written::new(uuid, TurnOrigin::Steering, kind));
+    }
+
+    /// The runtime ended what it had started by itself; the steering messages continue the turn.
+    pub(super) fn background_ended(&mut self, reason: EndReason) {
+        match reason {
+            EndReason::Result(result) => self.last = Some(result),
+            EndReason::Dropped | EndReason::NoResult | EndReason::Merged | EndReason::Exited => {}
+        }
+    }
+
+    /// The end of the turn.
+    pub(super) fn end(&self, reason: EndReason) -> TurnEnd {
+        TurnEnd { turn: self.key, origin: self.origin, reason, untaken: self.untaken() }
     }
 
     /// Whether the runtime has shown that it works on one of the messages now.
@@ -100,6 +124,12 @@ impl RequestedTurn {
     /// Whether output of the main thread belongs to this turn.
     pub(super) fn is_active(&self) -> bool {
         self.is_taken_up() || matches!(self.unproven, Unproven::Working)
+    }
+
+    /// Whether the runtime has begun to work on the turn, also if it is between two messages.
+    pub(super) fn has_begun(&self) -> bool {
+        let is_opening = |message: &&Written| message.origin == TurnOrigin::User;
+        self.is_active() || self.messages.iter().find(is_opening).is_none_or(|opening| opening.taken_up)
     }
 
     /// Whether a message waits to be taken up.
@@ -135,21 +165,33 @@ impl RequestedTurn {
         message.user_messages().any(|name| self.messages.iter().any(|written| written.name == name))
     }
 
-    /// Notes which messages the runtime takes up with this one, and returns them.
-    pub(super) fn take_up(&mut self, message: &Message) -> Vec<(Uuid, TurnOrigin)> {
-        let mut taken = Vec::new();
+    /// Notes which messages the runtime takes up with this one. Returns those that are not yet known to be
+    /// taken up, or nothing if it takes up none.
+    pub(super) fn take_up(&mut self, message: &Message) -> Option<Vec<(Uuid, TurnOrigin)>> {
+        let mut found = None;
         for written in &mut self.messages {
             if written.state == State::Written && written.is_taken_up_by(message) {
                 written.state = State::TakenUp;
-                written.taken_up = true;
-                taken.push((written.uuid, written.origin));
+                let new = found.get_or_insert_with(Vec::new);
+                if !std::mem::replace(&mut written.taken_up, true) {
+                    new.push((written.uuid, written.origin));
+                }
             }
         }
-        if !taken.is_empty() {
+        if found.is_some() {
             // Whatever came before belongs to another turn.
             self.unproven = Unproven::None;
         }
-        taken
+        found
+    }
+
+    /// The only message that is not known to be taken up, if it is a steering message. An older runtime that
+    /// begins to work then works on this message, and echoes it only with the first block of the answer.
+    pub(super) fn only_waiting(&mut self) -> Option<Uuid> {
+        let mut waiting = self.messages.iter_mut().filter(|message| message.state == State::Written);
+        let (only, None) = (waiting.next()?, waiting.next()) else { return None };
+        let is_new = only.origin == TurnOrigin::Steering && !std::mem::replace(&mut only.taken_up, true);
+        is_new.then_some(only.uuid)
     }
 
     /// The runtime is done with a message; its result may follow or name another message.
@@ -200,9 +242,16 @@ impl RequestedTurn {
         true
     }
 
-    /// The runtime went idle: no result will follow for what it worked on.
+    /// The runtime went idle: no result will follow for what it worked on. It has read every message that was
+    /// written before one that it took up, and none of them waits any longer: an older runtime does not echo
+    /// a message whose answer was cut off before its first block.
     pub(super) fn idle(&mut self) {
         self.resolve(State::Answered, |written| written.state.is_worked_on());
+        let read = self.messages.iter().rposition(|written| written.state == State::Answered).unwrap_or(0);
+        for written in self.messages.iter_mut().take(read).filter(|written| written.state == State::Written) {
+            written.taken_up |= written.origin == TurnOrigin::User;
+            written.state = if written.taken_up { State::Answered } else { State::Dropped };
+        }
         if matches!(self.unproven, Unproven::Working) {
             self.unproven = Unproven::Over(None);
         }
@@ -227,6 +276,7 @@ impl RequestedTurn {
     pub(super) fn end_reason(&mut self) -> EndReason {
         match self.last.take() {
             Some(result) => EndReason::Result(result),
+            None if self.origin != TurnOrigin::User => EndReason::NoResult,
             None if self.messages.iter().any(|written| written.taken_up) => EndReason::NoResult,
             None => EndReason::Dropped,
         }

@@ -27,7 +27,7 @@ child.stdout.once('data', () => say(String(child.pid)));
 async fn exit_before_handshake_is_an_error_with_code_and_stderr() {
     let place = Place::new();
     let error = start_fails(place.shell("echo 'the disk is on fire' >&2; exit 3")).await;
-    let StartError::Exited { exit } = &error else { panic!("{error:?}") };
+    let StartError::Exited { exit, .. } = &error else { panic!("{error:?}") };
     assert_eq!((exit.code, exit.signal, exit.reason), (Some(3), None, ExitReason::OnItsOwn));
     assert_eq!(
         error.to_string(),
@@ -365,7 +365,7 @@ async fn runtime_inherits_empty_signal_mask_and_no_descriptors() {
         "grep SigBlk /proc/self/status >&2; for fd in /proc/$$/fd/*; do [ -e $fd ] && echo ${fd##*/} >&2; done; exit 1",
     ))
     .await;
-    let StartError::Exited { exit } = error else { panic!("{error:?}") };
+    let StartError::Exited { exit, .. } = error else { panic!("{error:?}") };
     let mut lines: Vec<&str> = exit.stderr_tail.lines().collect();
     assert_eq!(lines.remove(0), "SigBlk:\t0000000000000000");
     // Descriptor 255 is the script itself.

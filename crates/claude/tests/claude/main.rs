@@ -29,4 +29,6 @@ mod session;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
+mod steering;
+#[cfg(test)]
 mod support;

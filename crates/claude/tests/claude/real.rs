@@ -221,7 +221,7 @@ async fn unknown_conversation_cannot_be_resumed(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let conversation = Conversation::Resume(Uuid::new_v4());
     let error = start_fails(LaunchOptions { conversation, ..options(&place, program, &api) }).await;
-    let StartError::Exited { exit } = &error else { panic!("{error:?}") };
+    let StartError::Exited { exit, .. } = &error else { panic!("{error:?}") };
     assert_eq!(exit.code, Some(1));
     assert!(exit.stderr_tail.contains(&conversation.id().to_string()), "{error}");
 }

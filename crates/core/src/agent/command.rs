@@ -7,7 +7,9 @@ use std::sync::Arc;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ChatInputAnswer, ChatInputResponseKind, Message, ToolCallResult};
 
-use super::{AgentFeatures, ClientTool, PermissionStage, PermissionVerdict, ResourceToken, Switch};
+use super::{
+    AgentFeatures, ClientTool, PermissionStage, PermissionVerdict, ResourceToken, StopTarget, Switch,
+};
 use crate::ids::TurnId;
 
 /// A command from a session to its agent. A feature name in parentheses means that the
@@ -41,6 +43,17 @@ pub enum AgentCommand {
         /// The message's id.
         id: String,
     },
+    /// Stops a tool call or work in the background; the turn goes on. The agent answers with
+    /// `AgentEvent::WorkStopped`. (`stop_work`)
+    StopWork {
+        /// Identifies the request in the answer.
+        request: u64,
+        /// The work to stop.
+        target: StopTarget,
+    },
+    /// Ends the agent's process, if the agent is idle and has no work in the background.
+    /// Otherwise the agent ignores the command. (`release`)
+    Release,
     /// Answers a permission query without asking a user. (`questions`)
     PermissionVerdict {
         /// The call.
@@ -94,6 +107,8 @@ impl AgentCommand {
         match self {
             Self::Prompt { .. } | Self::Cancel { .. } | Self::Directories(_) => true,
             Self::Steer { .. } | Self::Unsteer { .. } => features.steering,
+            Self::StopWork { .. } => features.stop_work,
+            Self::Release => features.release,
             Self::PermissionVerdict { .. } | Self::ToolAnswer { .. } | Self::InputAnswer(_) => {
                 features.questions
             }

@@ -7,7 +7,7 @@ use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ErrorInfo, Message};
 
-use super::{History, MessageLink, PermissionQuery, ResumeToken, TodoList, TurnMessage};
+use super::{History, MessageLink, PermissionQuery, ResumeToken, StoppedWork, TodoList, TurnMessage};
 use crate::ids::TurnId;
 
 /// An event from an agent.
@@ -70,6 +70,17 @@ pub enum AgentEvent {
     SteeringTaken {
         /// The message's id.
         id: String,
+        /// The turn that it was added to.
+        turn: TurnId,
+        /// The message. A client may have removed or replaced it in the meantime.
+        message: Box<Message>,
+    },
+    /// The answer to `AgentCommand::StopWork`.
+    WorkStopped {
+        /// The request.
+        request: u64,
+        /// The work that was stopped, or why it cannot be stopped, as text for the user.
+        result: Result<Vec<StoppedWork>, String>,
     },
     /// An answer broke off, and the agent starts it again. The session marks these parts as
     /// discarded.
@@ -91,12 +102,17 @@ pub enum AgentEvent {
         /// The result of the turn.
         outcome: TurnOutcome,
     },
+    /// The agent's process has exited, and its work in the background has ended with it. Sent
+    /// before the ends of its turns, so that the running turn shows this; `Closed` follows.
+    Exited,
     /// The agent and all of its processes have exited.
     Closed {
         /// The history from which a new process can continue.
         history: History,
         /// A message that was sent to the agent and never read.
         unsent: Option<Box<TurnMessage>>,
+        /// What the agent is restarted for, for example "the changed working directories".
+        restart: Option<String>,
     },
 }
 

@@ -81,6 +81,10 @@ pub struct AgentFeatures {
     /// `Steer` and `Unsteer`. If off, a steering message is queued and starts the next
     /// turn.
     pub steering: bool,
+    /// `StopWork`. If off, only whole turns can be stopped.
+    pub stop_work: bool,
+    /// `Release`. If off, an idle agent keeps its process.
+    pub release: bool,
     /// `Rewind`. If off, a client's truncation is rejected.
     pub rewind: bool,
     /// `ClientTools`. If off, clients can register tools, but the agent does not receive
@@ -104,6 +108,8 @@ impl AgentFeatures {
     /// All features.
     pub const ALL: Self = Self {
         steering: true,
+        stop_work: true,
+        release: true,
         rewind: true,
         client_tools: true,
         live_config: true,

@@ -71,6 +71,11 @@ impl RecorderSource {
         Self::new(Arc::new(NoEdits), ChannelUri::root(), ChannelUri::root())
     }
 
+    /// The chat whose edits are recorded.
+    pub fn chat(&self) -> &ChannelUri {
+        &self.chat
+    }
+
     /// A recorder for an agent that works in these directories.
     pub fn recorder(&self, roots: Vec<PathBuf>) -> Arc<dyn EditRecorder> {
         let (session, chat) = (self.session.clone(), self.chat.clone());

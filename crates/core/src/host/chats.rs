@@ -255,7 +255,10 @@ impl Host {
     }
 
     /// The session of an existing chat, loaded if necessary.
-    async fn session_of_chat(&self, chat: &ChannelUri) -> Result<(ChannelUri, SessionHandle), ChatError> {
+    pub(super) async fn session_of_chat(
+        &self,
+        chat: &ChannelUri,
+    ) -> Result<(ChannelUri, SessionHandle), ChatError> {
         let unknown = || ChatError::Unknown(chat.clone());
         self.load(chat).await?;
         let session = self.addresses.session_of(chat).ok_or_else(unknown)?;

@@ -282,6 +282,8 @@ impl Host {
             permission_rules: Arc::clone(&self.permission_rules),
             edits: Arc::clone(&self.edits.log),
             changesets: Arc::clone(&self.changesets),
+            lifetime_rules: self.lifetime_rules.clone(),
+            drain: self.drain.clone(),
             tasks: self.tasks.clone(),
         };
         let (actor, handle) = SessionActor::new(seed, services);

@@ -21,6 +21,7 @@ use super::chats::{Chat, ChatSeed, Chats};
 use super::decide::{ActionTarget, Decision, DecisionInput, DecisionView, Phase, QueueEffect, decide};
 use super::handle::{ClientDispatch, EndWaiter, SessionEnding, SessionHandle, SessionInput};
 use super::idle::IDLE_CHECK_INTERVAL;
+use super::lifetimes::{LifetimeRules, sleep_until};
 use super::opening::AgentOpener;
 use super::policy_inputs::{PolicyInputs, SessionRules, workspace_of};
 use super::projection;
@@ -35,6 +36,7 @@ use crate::changesets::Changesets;
 use crate::channel::ChannelUri;
 use crate::clock::Clock;
 use crate::edits::{EditLog, SessionChangeCounts};
+use crate::host::DrainFlag;
 use crate::ids::ClientId;
 use crate::permission_rules::PermissionRules;
 use crate::state::{ChannelState, StateStore};
@@ -43,6 +45,9 @@ use crate::storage::{Storage, StorageError};
 /// Inputs that may wait in a session's queue. While it is full, the handler of the sending
 /// connection waits; other clients do not.
 const INPUT_CAPACITY: usize = 64;
+
+/// Why turns are rejected while the host waits for the running ones.
+const HOST_STOPPING: &str = "the host is stopping; send the message again when it runs again";
 
 /// The initial data of a session actor.
 pub(crate) struct SessionSeed {
@@ -98,6 +103,10 @@ pub(crate) struct SessionActor {
     /// Chats of other sessions that are being moved here.
     pub(super) expected: ExpectedChats,
     pub(super) finished: bool,
+    /// How long agents keep their processes.
+    pub(super) lifetime_rules: LifetimeRules,
+    /// Whether the host lets running turns end before it stops.
+    pub(super) drain: DrainFlag,
 }
 
 /// Services that all session actors share.
@@ -117,6 +126,10 @@ pub(crate) struct SessionServices {
     pub(crate) edits: Arc<dyn EditLog>,
     /// The changesets that clients look at.
     pub(crate) changesets: Arc<Changesets>,
+    /// How long agents keep their processes.
+    pub(crate) lifetime_rules: LifetimeRules,
+    /// Whether the host lets running turns end before it stops.
+    pub(crate) drain: DrainFlag,
     /// Counts helper tasks.
     pub(crate) tasks: TaskTracker,
 }
@@ -124,8 +137,18 @@ pub(crate) struct SessionServices {
 impl SessionActor {
     /// Creates the actor and its handle. The session's channels must exist in the store.
     pub(crate) fn new(seed: SessionSeed, services: SessionServices) -> (Self, SessionHandle) {
-        let SessionServices { store, storage, addresses, clock, permission_rules, edits, changesets, tasks } =
-            services;
+        let SessionServices {
+            store,
+            storage,
+            addresses,
+            clock,
+            permission_rules,
+            edits,
+            changesets,
+            lifetime_rules,
+            drain,
+            tasks,
+        } = services;
         let SessionSeed { uri, chats, created_at, provider, creator, listed, next_entry, stale, changes } =
             seed;
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
@@ -154,6 +177,8 @@ impl SessionActor {
             ending: None,
             expected: ExpectedChats::default(),
             finished: false,
+            lifetime_rules,
+            drain,
         };
         (actor, handle)
     }
@@ -162,6 +187,7 @@ impl SessionActor {
     pub(crate) async fn run(mut self) -> Ended {
         let mut reachable = true;
         while !self.finished {
+            let lifetime_check = sleep_until(self.next_lifetime_check());
             tokio::select! {
                 // Client inputs first: a cancel must not wait for queued agent output.
                 biased;
@@ -175,6 +201,7 @@ impl SessionActor {
                 },
                 wake = self.publisher.next_wake() => self.publisher.handle_wake(wake, &self.chats),
                 (chat, event) = self.chats.next_event() => self.handle_agent(&chat, event).await,
+                () = lifetime_check => self.release_idle_agents(),
                 () = tokio::time::sleep(IDLE_CHECK_INTERVAL), if self.is_cold() => self.check_idle().await,
             }
         }
@@ -252,6 +279,11 @@ impl SessionActor {
             self.publisher.reject(dispatch, reason);
             return;
         };
+        let start = meaning(dispatch.action.typed()).begins_turn().then(|| self.drain.start_turn());
+        if let Some(None) = start {
+            self.publisher.reject(dispatch, HOST_STOPPING);
+            return;
+        }
         let client = &dispatch.ticket.origin().client;
         let amended = amended(self.publisher.store(), (&self.uri, &chat), client, &dispatch.action);
         let published = amended.as_ref().unwrap_or(&dispatch.action);
@@ -273,10 +305,17 @@ impl SessionActor {
             return;
         }
         self.after_commit(&dispatch.channel, action, QueueEffect::of_client(action));
+        drop(start);
         self.apply_decision(&chat, decision).await;
         self.project(&chat);
         match target {
             ActionTarget::Chat => {
+                if let Some(chat) = self.chats.get_mut(&chat) {
+                    chat.lifetime.touch();
+                }
+                if let StateAction::ChatDraftChanged(changed) = action {
+                    self.prewarm(&chat, changed).await;
+                }
                 if matches!(action, StateAction::ChatToolCallConfirmed(_)) {
                     // The answer may have added rules or changed the mode.
                     self.brief_agents();
@@ -296,14 +335,26 @@ impl SessionActor {
             Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!(session = %self.uri, chat = %uri, %error, "cannot open agent");
-                return self.decide_and_apply(uri, DecisionInput::OpenFailed(&error)).await;
+                if let Some(chat) = self.chats.get_mut(uri) {
+                    chat.lifetime.open_failed();
+                }
+                self.decide_and_apply(uri, DecisionInput::OpenFailed(&error)).await;
+                self.answer_stops(uri);
+                return;
             }
         };
         let Some(chat) = self.chats.get_mut(uri) else { return };
         if matches!(chat.agent.phase, Phase::Closing(_)) {
             connection.close.cancel();
         }
+        if chat.stops.is_restarting() {
+            // It opened although it was cancelled.
+            connection.close.cancel();
+            chat.connection = Some(connection);
+            return;
+        }
         chat.connection = Some(connection);
+        chat.lifetime.touch();
         chat.brief_after_opening(&self.publisher);
         self.decide_and_apply(uri, DecisionInput::Opened).await;
     }
@@ -368,10 +419,17 @@ impl SessionActor {
 
     async fn handle_agent(&mut self, chat: &ChannelUri, event: Option<AgentEvent>) {
         let history = || self.chats.get(chat).map_or(History::Resume, |chat| chat.agent.phase.history());
-        let mut event = event.unwrap_or_else(|| AgentEvent::Closed { history: history(), unsent: None });
+        let mut event =
+            event.unwrap_or_else(|| AgentEvent::Closed { history: history(), unsent: None, restart: None });
         let closed = matches!(event, AgentEvent::Closed { .. });
-        if let (AgentEvent::Closed { unsent, .. }, Some(chat)) = (&mut event, self.chats.get_mut(chat)) {
+        if let Some(chat) = self.chats.get_mut(chat) {
+            chat.lifetime.touch();
+        }
+        if let (AgentEvent::Closed { unsent, restart, .. }, Some(chat)) =
+            (&mut event, self.chats.get_mut(chat))
+        {
             chat.connection = None;
+            chat.lifetime.closed(restart.is_some() || chat.stops.is_restarting());
             let undelivered = chat.undelivered.take();
             *unsent = unsent.take().or(undelivered);
         }
@@ -383,7 +441,12 @@ impl SessionActor {
             self.end_children(chat).await;
         }
         if let AgentEvent::PermissionRequested(query) = event {
-            self.decide_permission(chat, *query).await;
+            return self.decide_permission(chat, *query).await;
+        }
+        if let AgentEvent::WorkStopped { request, result } = event {
+            if let Some(chat) = self.chats.get_mut(chat) {
+                chat.stops.answer(request, result);
+            }
             return;
         }
         let configures = matches!(event, AgentEvent::ConfigChanged { .. });
@@ -394,8 +457,14 @@ impl SessionActor {
             self.reconsider_permissions().await;
         }
         if closed {
+            self.answer_stops(chat);
             self.finish_leaving_chats().await;
         }
+    }
+
+    /// Answers the requests to stop work of a chat whose agent has closed.
+    fn answer_stops(&mut self, chat: &ChannelUri) {
+        self.chats.get_mut(chat).into_iter().for_each(|chat| chat.stops.agent_closed());
     }
 
     /// Decides about a tool call.

@@ -13,12 +13,15 @@ use super::session_meta::{self, MetaSources};
 use crate::action::{TurnEffect, meaning};
 use crate::agent::AgentCommand;
 use crate::channel::ChannelUri;
+use crate::host::TurnStart;
 use crate::state::{Action, ChannelState};
 
 impl SessionActor {
     /// Applies a decision for a chat, and the decisions that follow from it.
     pub(super) async fn apply_decision(&mut self, chat: &ChannelUri, first: Decision) {
         let mut next = Some(first);
+        // The permission to start the turn of `next`, until the turn is counted.
+        let mut start: Option<Option<TurnStart>> = None;
         while let Some(mut decision) = next.take() {
             let lists = decision.todo.is_some();
             if let Some(chat) = self.chats.get_mut(chat) {
@@ -29,8 +32,15 @@ impl SessionActor {
             let shows = lists || any(|action| meaning(action).shows_in_list);
             let ended = any(|action| meaning(action).ends_turn());
             self.publish(&actions).await;
+            drop(start.take());
+            let prompts = |effect: &Effect| matches!(effect, Effect::Agent(AgentCommand::Prompt { .. }));
+            let is_prompted = decision.effects.iter().any(prompts);
             for effect in decision.effects {
                 self.run_effect(chat, effect);
+            }
+            if is_prompted {
+                // The agent gets the message before the copies of the chat's data are updated.
+                tokio::task::yield_now().await;
             }
             if shows {
                 self.project(chat);
@@ -41,7 +51,7 @@ impl SessionActor {
             }
             // Every action after which a chat can become idle is also shown in the list.
             if shows {
-                next = self.next_waiting_message(chat);
+                (next, start) = self.next_waiting_message(chat).unzip();
             }
         }
     }
@@ -109,10 +119,12 @@ impl SessionActor {
         let meaning = meaning(action);
         let ended = meaning.ends_turn();
         let store = self.publisher.store();
-        // The end of a turn that the agent started itself does not affect the queue.
+        // The end of a turn that the agent started itself does not affect the queue, unless it
+        // was cancelled.
         let by_user =
             |state: &ChannelState| Some(state.chat()?.turns.last()?.message.origin.kind == MessageKind::User);
-        let own = ended && store.read(channel, by_user).flatten() == Some(false);
+        let is_cancelled = matches!(action, StateAction::ChatTurnCancelled(_));
+        let own = ended && !is_cancelled && store.read(channel, by_user).flatten() == Some(false);
         let Some(chat) = self.chats.get_mut(channel) else { return };
         match queue {
             _ if own => {}
@@ -129,7 +141,10 @@ impl SessionActor {
         for unanswered in chat.agent.permissions.clear() {
             self.publisher.write_audit(channel, unanswered);
         }
-        if !ended {
+        if ended {
+            chat.lifetime.turn_ended();
+        } else {
+            chat.lifetime.turn_began();
             chat.agent.turn_began = self.publisher.elapsed();
             chat.agent.openings = 0;
             chat.output.begin_turn(self.publisher.running_turn_size(channel));
@@ -188,9 +203,21 @@ impl SessionActor {
     /// Fails orphaned tool calls of a chat, or else starts its next waiting message if it is
     /// idle.
     pub(super) async fn start_waiting_message(&mut self, chat: &ChannelUri) {
-        if let Some(decision) = self.next_waiting_message(chat) {
+        if let Some((decision, start)) = self.next_waiting_message(chat) {
             self.apply_decision(chat, decision).await;
+            drop(start);
         }
+    }
+
+    /// The decision about the next waiting message, with the permission to start its turn.
+    fn next_waiting_message(&self, chat: &ChannelUri) -> Option<(Decision, Option<TurnStart>)> {
+        let start = self.drain.start_turn();
+        let input = match start {
+            Some(_) => DecisionInput::StartWaiting,
+            None => DecisionInput::FailOrphanedCalls,
+        };
+        let decision = self.decide(chat, input);
+        (!decision.actions.is_empty()).then_some((decision, start))
     }
 
     /// Calls [`Self::start_waiting_message`] for each chat.
@@ -198,10 +225,6 @@ impl SessionActor {
         for chat in self.chats.uris().collect::<Vec<_>>() {
             self.start_waiting_message(&chat).await;
         }
-    }
-
-    fn next_waiting_message(&self, chat: &ChannelUri) -> Option<Decision> {
-        Some(self.decide(chat, DecisionInput::StartWaiting)).filter(|next| !next.actions.is_empty())
     }
 
     /// Updates the copies of a chat's data.

@@ -11,8 +11,10 @@ use super::briefing::Briefing;
 use super::chat_todo::ChatTodo;
 use super::decide::{AgentState, Decision, PermissionLedger, Phase};
 use super::large_output::OutputLimiter;
+use super::lifetimes::ChatLifetime;
 use super::links::TurnLinks;
 use super::publisher::Publisher;
+use super::stopping::PendingStops;
 use super::transfer::Leaving;
 use crate::agent::{
     AgentCommand, AgentConnection, AgentEvent, AgentProvider, History, ResumeToken, TurnMessage,
@@ -84,6 +86,10 @@ pub(super) struct Chat {
     /// The chat is finished: it has no agent and will not get one.
     pub(super) finished: bool,
     pub(super) leaving: Option<Leaving>,
+    /// How long the agent keeps its process.
+    pub(super) lifetime: ChatLifetime,
+    /// Requests to stop its work.
+    pub(super) stops: PendingStops,
 }
 
 impl Chat {
@@ -104,6 +110,8 @@ impl Chat {
                 turn_began: Duration::ZERO,
                 openings: 0,
                 features: offer.features,
+                name: offer.info.display_name.clone(),
+                restart: None,
                 queue_held: seed.queue_held,
                 reopened: false,
                 folded: None,
@@ -119,6 +127,8 @@ impl Chat {
             opening: CancellationToken::new(),
             finished: false,
             leaving: None,
+            lifetime: ChatLifetime::default(),
+            stops: PendingStops::default(),
         }
     }
 
@@ -174,6 +184,9 @@ impl Chat {
         }
         if let Some(folded) = decision.folded.take() {
             agent.folded = folded;
+        }
+        if let Some(restart) = decision.restart.take() {
+            agent.restart = restart;
         }
         for change in std::mem::take(&mut decision.permissions) {
             agent.permissions.apply(change);

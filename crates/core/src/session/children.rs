@@ -50,9 +50,11 @@ impl SessionActor {
             | AgentEvent::MessageLinked { .. }
             | AgentEvent::TurnStarted { .. }
             | AgentEvent::SteeringTaken { .. }
+            | AgentEvent::WorkStopped { .. }
             | AgentEvent::PartsDiscarded { .. }
             | AgentEvent::TodoChanged { .. }
             | AgentEvent::TurnEnded { .. }
+            | AgentEvent::Exited
             | AgentEvent::Closed { .. }) => return Some(other),
         };
         let uri = self.child_uri(&child);

@@ -7,10 +7,11 @@
 //! Each submodule holds the rules of one subject: `turns`, `queue`, `tools`, `inputs`,
 //! `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
 //! limits), `times` (times from clients), `chats` (the list of chats), `new_chats`, `agent`
-//! (agent events), `leftovers` (state that must not outlive an agent), `opening_question`
-//! (questions before an agent can be opened), `permissions` (tool calls that need permission),
-//! `lost_history` (agents that have lost their record) and `discarded_parts` (answers that an
-//! agent starts again).
+//! (agent events), `leftovers` (state that must not outlive an agent), `prewarm` (agents that
+//! are opened in advance), `opening_question` (questions before an agent can be opened),
+//! `permissions` (tool calls that need permission), `lost_history` (agents that have lost their
+//! record), `discarded_parts` (answers that an agent starts again) and `stopping` (requests to
+//! stop work, and to restart the agent).
 
 mod agent;
 mod chats;
@@ -25,8 +26,10 @@ mod names;
 mod new_chats;
 mod opening_question;
 mod permissions;
+mod prewarm;
 mod queue;
 mod settings;
+mod stopping;
 mod times;
 mod tools;
 mod turns;
@@ -43,7 +46,7 @@ use super::policy_inputs::PolicyInputs;
 use crate::action::{Dispatched, meaning};
 use crate::agent::{
     AgentCommand, AgentEvent, AgentFeatures, History, McpServerRequest, MessageLink, OpenError,
-    OpeningAnswer, PermissionQuery, ResourceToken, ResumeToken, TurnMessage, TurnOutcome,
+    OpeningAnswer, PermissionQuery, ResourceToken, ResumeToken, StopTarget, TurnMessage, TurnOutcome,
 };
 use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
@@ -55,12 +58,13 @@ pub(super) use chats::{
 pub(super) use children::parent_of;
 pub(super) use customizations::switches;
 pub(super) use inputs::cancel_open_requests;
-pub(super) use leftovers::{clear_chat_agent, clear_session_agents};
+pub(super) use leftovers::{clear_session_agents, clear_turn, stop_background_work};
 pub(super) use names::cut as cut_name;
 pub(super) use new_chats::{BranchSource, NewChatView, check_initial_message, new_chat};
 pub(super) use opening_question::QuestionTopic;
 pub(super) use permissions::{AuditFacts, LedgerChange, PermissionLedger, meta_of};
-pub(super) use queue::{QueueEffect, holds_queue};
+pub(super) use queue::{QueueEffect, STEERING_META, holds_queue};
+pub(super) use stopping::StopPlan;
 pub(super) use tools::tool_call_in;
 use turns::Resumable;
 
@@ -75,6 +79,11 @@ pub(super) struct AgentState {
     pub(super) openings: u32,
     /// The features that the agent supports.
     pub(super) features: AgentFeatures,
+    /// The agent's name for users.
+    pub(super) name: String,
+    /// What the last agent was closed for, if the next one must be opened with a change. Kept
+    /// until one is open.
+    pub(super) restart: Option<String>,
     /// Whether queued messages are held until a client asks to continue.
     pub(super) queue_held: bool,
     /// Whether the running turn was resumed by a client after it had failed.
@@ -96,7 +105,7 @@ pub(super) struct AgentState {
 pub(super) enum Phase {
     /// There is no agent. The next message opens one.
     Cold(History),
-    /// The agent is being opened.
+    /// The agent is being opened, or a client has restarted it and its process is ending.
     Opening {
         /// The history it is opened with, for a retry after a failure.
         history: History,
@@ -114,7 +123,7 @@ pub(super) enum Phase {
     },
     /// The agent is open. Holds the history for the next agent: that of the opening until
     /// this agent has produced output, except that a fresh agent counts as resumable from its
-    /// first message.
+    /// first message, and only from then on.
     Live(History),
     /// The chat or its session ends as soon as the agent has closed.
     Closing(History),
@@ -183,12 +192,25 @@ pub(super) enum DecisionInput<'a> {
     PolicyChanged(&'a PolicyInputs),
     /// A client has left the session.
     ClientLeft(&'a ClientId),
+    /// A client writes a message, so the agent can be opened in advance.
+    Prewarm,
     /// This action changed the session's directories.
     Directories(&'a StateAction),
     /// A user provided a token for a resource.
     Token(ResourceToken),
     /// All earlier work is done: fail orphaned tool calls, or start the next message.
     StartWaiting,
+    /// A client wants to stop work.
+    Stop {
+        /// Identifies the request in the agent's answer.
+        request: u64,
+        /// The work.
+        target: &'a StopTarget,
+    },
+    /// A client wants to restart the agent.
+    Restart,
+    /// Like `StartWaiting` while the host is stopping: waiting messages keep waiting.
+    FailOrphanedCalls,
     /// The session ends, or the chat leaves it.
     End(SessionEnding),
 }
@@ -213,6 +235,10 @@ pub(super) struct Decision {
     pub(super) link: Option<(TurnId, MessageLink)>,
     /// The agent's own turn that is folded into the running one, if that changes.
     pub(super) folded: Option<Option<TurnMessage>>,
+    /// What the agent was closed for, if that changes.
+    pub(super) restart: Option<Option<String>>,
+    /// The effect of a request to stop work.
+    pub(super) stop: StopPlan,
     /// Changes of the tool calls without a decision.
     pub(super) permissions: Vec<LedgerChange>,
     /// The chat's to-do list, if the agent reported it.
@@ -293,18 +319,24 @@ pub(super) fn decide(agent: &AgentState, view: DecisionView<'_>, input: Decision
             (ActionTarget::Session, Some(action)) => decide_session(agent, view, action, client),
             (_, None) => not_for_clients(action),
         },
-        DecisionInput::Opened => decide_opened(agent, view),
+        DecisionInput::Opened => Decision { restart: Some(None), ..decide_opened(agent, view) },
         DecisionInput::OpenFailed(error) => decide_open_failed(agent, view, error),
         DecisionInput::Agent(event) => agent::handle_event(agent, view, event),
+        // The agent is being restarted and needs no answer.
+        DecisionInput::Permission(..) if matches!(agent.phase, Phase::Opening { .. }) => Decision::default(),
         DecisionInput::Permission(query, policy) => permissions::queried(agent, view, policy, query),
         DecisionInput::PolicyChanged(policy) => permissions::reconsidered(agent, view, policy),
         DecisionInput::ClientLeft(client) => settings::client_left(view, client),
+        DecisionInput::Prewarm => prewarm::requested(agent, view),
         DecisionInput::Directories(action) => directories::session_changed(view, action),
         DecisionInput::Token(token) => settings::token(view, token),
         // An orphaned tool call blocks its turn, so it is handled first.
         DecisionInput::StartWaiting => {
             tools::fail_orphaned_calls(view).unwrap_or_else(|| queue::next(agent, view))
         }
+        DecisionInput::Stop { request, target } => stopping::stop(agent, view, request, target),
+        DecisionInput::Restart => stopping::restart(agent, view),
+        DecisionInput::FailOrphanedCalls => tools::fail_orphaned_calls(view).unwrap_or_default(),
         DecisionInput::End(ending) => decide_end(agent, view, ending),
     }
 }
@@ -317,15 +349,7 @@ fn decide_chat(
 ) -> Decision {
     match action {
         Dispatched::ChatTurnStarted(started) => turns::started(agent, view, started),
-        Dispatched::ChatTurnCancelled(cancelled) => {
-            let mut decision = turns::cancelled(agent, view, &cancelled.turn_id);
-            if decision.rejection.is_none() {
-                let leftovers =
-                    leftovers::clear_turn(view.chat).into_iter().chain(queue::requeue_steering(view));
-                decision.actions.extend(leftovers.map(|action| (ActionTarget::Chat, action)));
-            }
-            decision
-        }
+        Dispatched::ChatTurnCancelled(cancelled) => turns::cancelled(agent, view, &cancelled.turn_id),
         Dispatched::ChatTurnResume(resume) => turns::resumed(agent, view, &resume.turn_id),
         Dispatched::ChatPendingMessageSet(set) => queue::set(agent, view, set),
         Dispatched::ChatPendingMessageRemoved(removed) => queue::removed(view, removed),
@@ -438,10 +462,12 @@ fn not_for_clients(action: &StateAction) -> Decision {
 fn decide_opened(agent: &AgentState, view: DecisionView<'_>) -> Decision {
     let Phase::Opening { prompt, history } = &agent.phase else { return Decision::default() };
     // A new agent has history as soon as it has received the first message.
-    let next = if *history == History::Fresh { History::Resume } else { history.clone() };
+    let begins = *history == History::Fresh && prompt.is_some();
+    let next = if begins { History::Resume } else { history.clone() };
     let mut decision = Decision { phase: Some(Phase::Live(next)), ..Decision::default() };
-    if view.session.lifecycle != SessionLifecycle::Ready {
-        decision.actions.push((ActionTarget::Session, StateAction::SessionReady(SessionReadyAction {})));
+    if prompt.is_some() {
+        // Without a message, clients do not notice that the agent was opened in advance.
+        decision.actions.extend(ready(view));
     }
     // An agent without history does not need to rewind.
     let remembers = matches!(history, History::Resume | History::Branch(_));
@@ -451,20 +477,36 @@ fn decide_opened(agent: &AgentState, view: DecisionView<'_>) -> Decision {
     }
     if let Some(prompt) = prompt {
         decision.effects.push(Effect::Agent(TurnMessage::clone(prompt).into()));
-        decision.effects.extend(queue::send_waiting_steering(agent, view));
+        decision.effects.extend(queue::send_waiting_steering(agent, view, prompt.turn.as_str()));
     }
     decision
 }
 
+/// The action that makes the session ready, unless it is.
+fn ready(view: DecisionView<'_>) -> Option<(ActionTarget, StateAction)> {
+    let action = StateAction::SessionReady(SessionReadyAction {});
+    (view.session.lifecycle != SessionLifecycle::Ready).then_some((ActionTarget::Session, action))
+}
+
 fn decide_open_failed(agent: &AgentState, view: DecisionView<'_>, error: &OpenError) -> Decision {
-    let history = match &agent.phase {
-        Phase::Opening { history, .. } => history.clone(),
+    if matches!(error, OpenError::Cancelled)
+        && let Some(decision) = stopping::opening_cancelled(agent)
+    {
+        return decision;
+    }
+    let (history, prompt) = match &agent.phase {
+        Phase::Opening { history, prompt } => (history.clone(), prompt),
         Phase::Closing(_) => return Decision { effects: vec![Effect::Finish], ..Decision::default() },
         Phase::Cold(_) | Phase::Asking { .. } | Phase::Live(_) => return Decision::default(),
     };
     let info = match error {
         OpenError::Cancelled => error_info("cancelled", "starting the agent was cancelled"),
-        OpenError::Failed { error_type, message } => error_info(error_type, message),
+        OpenError::Failed { error_type, message } => match &agent.restart {
+            Some(cause) => {
+                error_info(error_type, &format!("Cannot restart {} for {cause}: {message}", agent.name))
+            }
+            None => error_info(error_type, message),
+        },
         OpenError::HistoryMissing { message } => {
             if let Some(decision) = lost_history::missing(agent, view, message) {
                 return decision;
@@ -482,8 +524,10 @@ fn decide_open_failed(agent: &AgentState, view: DecisionView<'_>, error: &OpenEr
         decision.actions.push((ActionTarget::Chat, failed));
     }
     // The next message retries and makes the session ready on success. The state keeps the
-    // error, since the protocol has no action that clears it; the lifecycle is decisive.
-    if view.session.lifecycle != SessionLifecycle::Ready
+    // error, since the protocol has no action that clears it; the lifecycle is decisive. Without
+    // a message, no client waits for the agent.
+    if prompt.is_some()
+        && view.session.lifecycle != SessionLifecycle::Ready
         && view.session.creation_error.as_ref() != Some(&info)
     {
         let failed = SessionCreationFailedAction { error: info };
@@ -510,6 +554,10 @@ fn resumable(chat: &ChatState) -> Resumable {
 
 fn decide_end(agent: &AgentState, view: DecisionView<'_>, ending: SessionEnding) -> Decision {
     let mut decision = Decision { phase: Some(Phase::Closing(agent.phase.history())), ..Decision::default() };
+    if ending == SessionEnding::Suspend {
+        let stopped = leftovers::stop_background_work(view.chat, view.turns, &process_of(agent), view.time);
+        decision.actions.extend(stopped.into_iter().map(|action| (ActionTarget::Chat, action)));
+    }
     if let Some(turn) = turns::running(view) {
         let action = match ending {
             SessionEnding::Dispose => turns::ended(agent, view, turn, TurnOutcome::Cancelled),
@@ -528,6 +576,11 @@ fn decide_end(agent: &AgentState, view: DecisionView<'_>, ending: SessionEnding)
         Phase::Opening { .. } | Phase::Live(_) | Phase::Closing(_) => Effect::CloseAgent,
     });
     decision
+}
+
+/// The name of the agent's process for users.
+fn process_of(agent: &AgentState) -> String {
+    format!("the {} process", agent.name)
 }
 
 fn reject(reason: &str) -> Decision {

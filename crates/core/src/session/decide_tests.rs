@@ -18,6 +18,8 @@ mod discarded_parts;
 mod opening_question;
 #[path = "decide_tests/queue.rs"]
 mod queue;
+#[path = "decide_tests/stopping.rs"]
+mod stopping;
 #[path = "decide_tests/tools_and_inputs.rs"]
 mod tools_and_inputs;
 
@@ -62,6 +64,8 @@ fn agent_state(phase: Phase) -> AgentState {
         turn_began: Duration::from_millis(100),
         openings: 1,
         features: AgentFeatures::ALL,
+        name: "Claude".to_owned(),
+        restart: None,
         queue_held: false,
         reopened: false,
         folded: None,
@@ -313,7 +317,9 @@ fn creation_failure_is_published_only_before_session_is_ready() {
             now: Duration::ZERO,
             time: NOW,
         };
-        decide(&agent_state(opening(None)), view, DecisionInput::OpenFailed(&error)).actions.len()
+        decide(&agent_state(opening(Some(prompt("t1")))), view, DecisionInput::OpenFailed(&error))
+            .actions
+            .len()
     };
     session.lifecycle = SessionLifecycle::Failed;
     assert_eq!(fails(&session), 1, "a new error is published");
@@ -326,7 +332,7 @@ fn creation_failure_is_published_only_before_session_is_ready() {
 
 #[test]
 fn closed_agent_fails_turn_and_next_message_resumes_history() {
-    let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
+    let closed = AgentEvent::Closed { history: History::Resume, unsent: None, restart: None };
     let decision = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(closed));
     assert!(matches!(decision.phase, Some(Phase::Cold(History::Resume))));
     assert!(matches!(decision.actions.as_slice(), [(ActionTarget::Chat, StateAction::ChatError(_))]));
@@ -351,7 +357,7 @@ fn mcp_servers_stop_with_last_agent_of_session() {
             now: Duration::ZERO,
             time: NOW,
         };
-        let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
+        let closed = AgentEvent::Closed { history: History::Resume, unsent: None, restart: None };
         let decision = decide(&agent_state(Phase::Live(History::Resume)), view, DecisionInput::Agent(closed));
         assert_eq!(decision.actions.len(), stopped, "{:?}", decision.actions);
     }
@@ -361,7 +367,7 @@ fn mcp_servers_stop_with_last_agent_of_session() {
 fn unread_message_is_retried_with_new_agent_up_to_limit() {
     let closed = || {
         let unsent = TurnMessage { turn: TurnId::new("t1"), message: user_message("hello there") };
-        AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)) }
+        AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)), restart: None }
     };
     let again = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(closed()));
     assert_eq!(
@@ -399,7 +405,7 @@ fn session_end_waits_for_agent() {
     let gone = run(
         Phase::Closing(History::Resume),
         None,
-        DecisionInput::Agent(AgentEvent::Closed { history: History::Resume, unsent: None }),
+        DecisionInput::Agent(AgentEvent::Closed { history: History::Resume, unsent: None, restart: None }),
     );
     assert_eq!(gone.effects, [Effect::Finish]);
     let never_opened =

@@ -1,12 +1,14 @@
 //! The interface of a session actor for the rest of the host: requests and their replies.
 
+use std::time::Duration;
+
 use ahp_types::commands::ChatSource;
 use ahp_types::common::Uri;
 use ahp_types::state::Message;
 use tokio::sync::{mpsc, oneshot};
 
 use super::transfer::ChatTransfer;
-use crate::agent::{AgentConnection, OpenError, RecordedTurn, ResourceToken};
+use crate::agent::{AgentConnection, OpenError, RecordedTurn, ResourceToken, StopTarget, StoppedWork};
 use crate::channel::ChannelUri;
 use crate::edits::SessionChangeCounts;
 use crate::ids::ClientId;
@@ -125,6 +127,11 @@ impl<T> PendingReply<T> {
     pub async fn wait(self) -> Result<T, ChatError> {
         self.0.await.unwrap_or(Err(ChatError::Gone))
     }
+
+    /// Waits for the reply for this long; `late` says what to do after that.
+    pub(crate) async fn wait_for(self, limit: Duration, late: &'static str) -> Result<T, ChatError> {
+        tokio::time::timeout(limit, self.wait()).await.unwrap_or(Err(ChatError::TimedOut(late)))
+    }
 }
 
 /// An action that a client dispatched on one of the session's channels.
@@ -179,6 +186,10 @@ pub(crate) enum ChatOrder {
     Dispose { chat: ChannelUri, done: ChatReplySender<()> },
     /// Moves a chat after another in the list, or to the start.
     Place { chat: ChannelUri, after: Option<ChannelUri>, done: ChatReplySender<()> },
+    /// Stops work of a chat. `StopTarget::Background` stops all of it, with the running turn.
+    Stop { chat: ChannelUri, target: StopTarget, done: ChatReplySender<Vec<StoppedWork>> },
+    /// Ends the process of a chat's agent. The next message opens another one.
+    RestartAgent { chat: ChannelUri, done: ChatReplySender<()> },
     /// A step of moving a chat between sessions.
     Transfer(ChatTransfer),
 }
@@ -225,6 +236,9 @@ pub enum ChatError {
     /// The order is not possible; the text gives the reason and a remedy.
     #[error("{0}")]
     Refused(String),
+    /// The agent has not done this in time; the text says what to do.
+    #[error("{0}")]
+    TimedOut(&'static str),
     /// The session has ended.
     #[error("the session is closing")]
     Gone,
@@ -243,7 +257,7 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     use super::*;
-    use crate::host::PermissionConfig;
+    use crate::host::{AgentLifetimes, DrainFlag, PermissionConfig};
     use crate::permission_rules::PermissionRules;
     use tokio::sync::watch;
 
@@ -252,7 +266,7 @@ mod tests {
     use crate::clock::SystemClock;
     use crate::edits::{EditLog, NoEdits};
     use crate::ids::ConnectionId;
-    use crate::session::{ChatAddresses, SessionActor, SessionSeed, SessionServices};
+    use crate::session::{ChatAddresses, LifetimeRules, SessionActor, SessionSeed, SessionServices};
     use crate::state::{Origin, Outbox, StateStore};
     use crate::storage::Nowhere;
 
@@ -302,6 +316,8 @@ mod tests {
             )),
             edits,
             changesets,
+            lifetime_rules: LifetimeRules::new(AgentLifetimes::default()),
+            drain: DrainFlag::default(),
             tasks,
         };
         SessionActor::new(seed, services)

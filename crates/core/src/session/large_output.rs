@@ -17,6 +17,7 @@ use ahp_types::common::StringOrMarkdown;
 use ahp_types::state::{ErrorInfo, ResponsePart};
 use bytes::Bytes;
 
+use super::decide::STEERING_META;
 use crate::action::meaning;
 use crate::output::OutputId;
 use cutting::{head, json_size, shorten};
@@ -165,7 +166,10 @@ impl OutputLimiter {
             ResponsePart::Markdown(part) => Some((MovedTextKind::Markdown, &part.id, &mut part.content)),
             ResponsePart::Reasoning(part) => Some((MovedTextKind::Reasoning, &part.id, &mut part.content)),
             ResponsePart::SystemNotification(part) => {
-                shorten_message(&mut part.content);
+                // A user's message stays complete, where the turn has room.
+                let is_message = part.meta.as_ref().is_some_and(|meta| meta.contains_key(STEERING_META));
+                let limit = if is_message { self.part_limit() } else { DESCRIPTION };
+                self.turn_size += shorten_to(&mut part.content, limit);
                 None
             }
             ResponsePart::Error(part) => {
@@ -242,9 +246,15 @@ fn adds_part(action: &StateAction) -> bool {
 }
 
 fn shorten_message(message: &mut StringOrMarkdown) {
+    shorten_to(message, DESCRIPTION);
+}
+
+/// Shortens a message. Returns its size.
+fn shorten_to(message: &mut StringOrMarkdown, limit: usize) -> usize {
     match message {
         StringOrMarkdown::Plain(text) | StringOrMarkdown::Markdown { markdown: text } => {
-            shorten(text, DESCRIPTION);
+            shorten(text, limit);
+            text.len()
         }
     }
 }

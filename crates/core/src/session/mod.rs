@@ -1,7 +1,8 @@
 //! One session: its actor, its rules and its storage.
 //!
 //! `actor` is the task that owns a session, and the only code that changes it; `handle` is
-//! its interface to the host; `idle` unloads it. `decide` holds the rules, as pure
+//! its interface to the host; `idle` unloads it; `lifetimes` releases
+//! idle agents and opens agents in advance. `decide` holds the rules, as pure
 //! functions; `apply` carries decisions out. `publisher` publishes and stores changes, with
 //! `journal_writer` and `repeated_changes`; `large_output` limits agent output before that. `chats` is the list of chats; `orders` creates, places and removes
 //! chats; `transfer` moves them between sessions; `children` manages the chats of subagents.
@@ -9,7 +10,8 @@
 //! turns to the agent's messages; `record` renders a conversation as text; `discard` deletes
 //! the agent's records of deleted chats. `amend` completes client actions; `projection` keeps
 //! copies of chat data in the session up to date; `session_meta` composes the session's
-//! `_meta`, with the to-do lists of `chat_todo`; `restore` rebuilds a session from storage.
+//! `_meta`, with the to-do lists of `chat_todo`; `restore` rebuilds a session from storage;
+//! `stopping` answers requests to stop work and to restart agents.
 
 mod actor;
 mod addresses;
@@ -27,6 +29,7 @@ mod handle;
 mod idle;
 mod journal_writer;
 mod large_output;
+mod lifetimes;
 mod links;
 mod opening;
 mod orders;
@@ -37,6 +40,7 @@ mod record;
 mod repeated_changes;
 mod restore;
 mod session_meta;
+mod stopping;
 mod transfer;
 
 pub(crate) use actor::{Ended, SessionActor, SessionSeed, SessionServices};
@@ -47,6 +51,7 @@ pub(crate) use chats::{ChatSeed, chat_state, is_used};
 pub(crate) use discard::discard;
 pub use handle::{ChatError, NewChat, PendingReply, SessionEnd, SessionHandle};
 pub(crate) use handle::{ChatOrder, ClientDispatch, SessionEnding, WeakHandle};
+pub(crate) use lifetimes::LifetimeRules;
 pub(crate) use projection::summary_of;
 pub(crate) use restore::{Restored, restore};
 pub(crate) use transfer::{ChatPlacement, ChatTransfer};

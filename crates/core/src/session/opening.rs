@@ -3,12 +3,9 @@
 //! An agent is opened with everything that must outlive its process. Opening happens in a
 //! separate task that reports to the actor.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ahp_types::common::JsonObject;
 use ahp_types::state::Turn;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,6 +15,7 @@ use super::handle::SessionInput;
 use super::publisher::Publisher;
 use crate::agent::{
     AgentProvider, History, OpenAgent, OpenError, OpeningAnswer, RecorderSource, ResumeToken, Selection,
+    environment_of,
 };
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
@@ -25,9 +23,6 @@ use crate::edits::EditLog;
 use crate::state::{ChannelState, StateStore};
 use crate::storage::StoredTurn;
 use crate::trust::TrustedFolders;
-
-/// The configuration property with environment variables for agents.
-const ENVIRONMENT: &str = "environment";
 
 /// Opens agents with the session's provider.
 pub(super) struct AgentOpener {
@@ -128,11 +123,13 @@ impl AgentOpener {
 }
 
 /// The user's selection: the model of the running turn's message, or else the latest model
-/// that a message names, and the custom agent of the running turn's message.
+/// that a message names, and the custom agent of the running turn's message. Without a turn, the
+/// agent is opened in advance for the message that a client is writing.
 fn selection(store: &StateStore, chat: &ChannelUri) -> Selection {
     let look = |state: &ChannelState| {
         let doc = state.chat_doc()?;
-        let message = doc.open().active_turn.as_ref().map(|turn| turn.message.clone());
+        let running = doc.open().active_turn.as_ref().map(|turn| &turn.message);
+        let message = running.or(doc.open().draft.as_ref()).cloned();
         Some((message, doc.turns().to_vec()))
     };
     // Parsed outside the lock, since there may be many turns.
@@ -142,15 +139,6 @@ fn selection(store: &StateStore, chat: &ChannelUri) -> Selection {
     let (model, agent) = message.map(|message| (message.model, message.agent)).unwrap_or_default();
     let model_of = |turn: &StoredTurn| serde_json::from_str::<Turn>(turn.body.get()).ok()?.message.model;
     Selection { model: model.or_else(|| turns.iter().rev().find_map(model_of)), agent }
-}
-
-/// The environment variables in a session's configuration.
-fn environment_of(config: &JsonObject) -> BTreeMap<String, String> {
-    let Some(variables) = config.get(ENVIRONMENT).and_then(|variables| variables.as_object()) else {
-        return BTreeMap::new();
-    };
-    let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
-    variables.iter().filter_map(text).collect()
 }
 
 /// Reports a failed opening to the actor if the opening task panics; otherwise the session

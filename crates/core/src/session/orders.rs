@@ -35,6 +35,8 @@ impl SessionActor {
                 let placed = self.place_chat(&chat, after.as_ref()).await;
                 done.send(placed).ok();
             }
+            ChatOrder::Stop { chat, target, done } => self.stop_work(&chat, target, done).await,
+            ChatOrder::RestartAgent { chat, done } => self.restart_agent(&chat, done).await,
             ChatOrder::Transfer(step) => self.handle_transfer(step).await,
         }
     }

@@ -13,12 +13,15 @@ use serde::de::DeserializeOwned;
 use super::chat_todo::ChatTodo;
 use super::chats::ChatSeed;
 use super::children::stored_parent;
-use super::decide::{cancel_open_requests, clear_chat_agent, clear_session_agents, holds_queue, interrupted};
+use super::decide::{
+    cancel_open_requests, clear_session_agents, clear_turn, holds_queue, interrupted, stop_background_work,
+};
 use super::projection;
 use super::session_meta::{self, MetaSources};
 use crate::action::meaning;
 use crate::agent::History;
 use crate::channel::ChannelUri;
+use crate::clock::wire_time_of_millis;
 use crate::state::{ChannelState, ChatDoc, TurnError};
 use crate::storage::{JournalEntry, Json, Rewind, StorageError, StoredChat, StoredSession};
 
@@ -83,9 +86,11 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
     let mut restored = Vec::with_capacity(chats.len());
     for chat in chats {
         let (mut seed, mut doc) = chat.finish().map_err(|reason| damaged("a chat", reason))?;
-        closed |= close_interrupted(&mut doc, journaled.map(|(_, at)| at))
+        let last_entry_at = journaled.map(|(_, at)| at);
+        closed |=
+            clear_leftovers(&mut doc, last_entry_at).map_err(|error| damaged("a chat", error.to_string()))?;
+        closed |= close_interrupted(&mut doc, last_entry_at)
             .map_err(|error| damaged("the running turn", error.to_string()))?;
-        closed |= clear_leftovers(&mut doc).map_err(|error| damaged("a chat", error.to_string()))?;
         closed |= remove_foreign_directories(&mut doc, &session, &replaced)
             .map_err(|error| damaged("a chat's directories", error.to_string()))?;
         seed.queue_held = holds_queue(doc.open());
@@ -218,8 +223,11 @@ fn close_interrupted(chat: &mut ChatDoc, last_entry_at: Option<i64>) -> Result<b
 }
 
 /// Clears the state that belonged to a chat's agent. Returns whether there was any.
-fn clear_leftovers(chat: &mut ChatDoc) -> Result<bool, TurnError> {
-    let leftovers = clear_chat_agent(chat.open());
+fn clear_leftovers(chat: &mut ChatDoc, last_entry_at: Option<i64>) -> Result<bool, TurnError> {
+    let time = last_entry_at.and_then(wire_time_of_millis);
+    let time = time.unwrap_or_else(|| chat.open().modified_at.clone());
+    let mut leftovers = stop_background_work(chat.open(), chat.turns(), "the host", &time);
+    leftovers.extend(clear_turn(chat.open()));
     for action in &leftovers {
         chat.reduce(action)?;
     }

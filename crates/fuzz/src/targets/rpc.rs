@@ -21,7 +21,7 @@ use innkeeper_core::agent::{
 };
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_server::{Admission, Listen, Server, ServerConfig};
 use innkeeper_workspace::{FilesConfig, LocalFiles};
 use serde::Deserialize;
@@ -158,6 +158,7 @@ async fn talk(sent: &[u8], wanted: usize) -> Expected {
         storage: Arc::new(Nowhere),
         permissions: PermissionConfig::default(),
         edits: EditConfig { log: Arc::new(OneFileLog), default_directory: None },
+        lifetimes: AgentLifetimes::default(),
     };
     let host = Host::start(config).await.unwrap_or_else(|error| panic!("{error}"));
     let config = ServerConfig {
@@ -256,9 +257,15 @@ async fn work(
             Some(AgentCommand::Cancel { turn }) => {
                 AgentEvent::TurnEnded { turn, outcome: TurnOutcome::Cancelled }
             }
-            Some(AgentCommand::Steer { id, .. }) => AgentEvent::SteeringTaken { id },
+            Some(AgentCommand::StopWork { request, .. }) => {
+                AgentEvent::WorkStopped { request, result: Ok(Vec::new()) }
+            }
+            Some(AgentCommand::Steer { id, turn, message }) => {
+                AgentEvent::SteeringTaken { id, turn, message: Box::new(message) }
+            }
             Some(
                 AgentCommand::Unsteer { .. }
+                | AgentCommand::Release
                 | AgentCommand::PermissionVerdict { .. }
                 | AgentCommand::ToolAnswer { .. }
                 | AgentCommand::InputAnswer(_)
@@ -275,8 +282,20 @@ async fn work(
         reports.send(report).await.ok();
     }
     // The send fails if the session is gone.
-    reports.send(AgentEvent::Closed { history: History::Fresh, unsent: None }).await.ok();
+    reports.send(AgentEvent::Closed { history: History::Fresh, unsent: None, restart: None }).await.ok();
 }
+
+/// Requests to stop work and to restart the agent.
+const STOPS: &str = concat!(
+    r#"{"id":16,"method":"innkeeper/stop","params":{"channel":"ahp-chat://default/YWNtZTovczE","what":{"toolCallId":"k"}}}"#,
+    "\n",
+    r#"{"id":17,"method":"innkeeper/stop","params":{"channel":"ahp-chat://default/YWNtZTovczE","what":{"workId":"w"}}}"#,
+    "\n",
+    r#"{"id":18,"method":"innkeeper/stop","params":{"channel":"ahp-chat://default/YWNtZTovczE","what":"all"}}"#,
+    "\n",
+    r#"{"id":19,"method":"innkeeper/restartAgent","params":{"channel":"ahp-chat://default/YWNtZTovczE"}}"#,
+    "\n",
+);
 
 fn seeds() -> io::Result<Vec<Vec<u8>>> {
     let session = concat!(
@@ -350,6 +369,7 @@ fn seeds() -> io::Result<Vec<Vec<u8>>> {
             r#"{"id":14,"method":"invokeChangesetOperation","params":{"channel":"acme:/s1/changeset/turn/t","operationId":"undo","target":{"kind":"range","resource":"file:///a","range":{"start":{"line":0,"character":0},"end":{"line":1,"character":0}}},"_meta":{"innkeeper.force":true}}}"#,
             r#"{"id":15,"method":"resourceRead","params":{"uri":"innkeeper-diff:/-/0000000000000000000000000000000000000000000000000000000000000000/a"}}"#,
         ),
+        format!("{session}{}{STOPS}", started("hang")),
         format!("{}\n", r#"{"id":6,"result":null}"#),
         format!(r#"{{"id":7,"method":"ping","params":{}{}}}"#, "[".repeat(100), "]".repeat(100)) + "\n",
     ];
@@ -370,6 +390,10 @@ const WORDS: &[&str] = &[
     "unsubscribe",
     "listSessions",
     "innkeeper/audit",
+    "innkeeper/stop",
+    "innkeeper/restartAgent",
+    "\"what\":\"all\"",
+    "\"what\":{\"workId\":\"w\"}",
     "createSession",
     "disposeSession",
     "resolveSessionConfig",

@@ -381,8 +381,13 @@ async fn steering_message_that_was_taken_just_before_a_cancel_is_not_sent_again(
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
     let queued = |alice: &Observer| alice.chat(&kept.chat).is_ok_and(|chat| chat.queued_messages.is_some());
     kept.alice.until("the steering message is queued", queued).await.unwrap();
-    player.steered("s1").await.unwrap();
+    player.steered("t1", "s1", "do this instead").await.unwrap();
     kept.alice.until("the steering message is removed", |alice| !queued(alice)).await.unwrap();
+    let shown = |alice: &Observer| alice.chat(&kept.chat).is_ok_and(|chat| chat.turns.len() == 2);
+    kept.alice.until("the message is shown", shown).await.unwrap();
+    let turn = kept.last_turn();
+    assert_eq!((&turn["message"]["text"], &turn["state"]), (&json!("do this instead"), &json!("cancelled")));
+    assert_eq!(player.waiting_command(), None);
 }
 
 #[tokio::test]

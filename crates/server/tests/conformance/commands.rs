@@ -63,7 +63,10 @@ async fn initialize_returns_snapshots_and_omits_unknown_channels() {
     assert_eq!(result["protocolVersion"], "1.0.0");
     assert_eq!(result["serverInfo"]["name"], "innkeeper");
     assert_eq!(result["defaultDirectory"], "file:///home/user");
-    assert_eq!(result["_meta"]["innkeeper.methods"], json!(["innkeeper/audit"]));
+    assert_eq!(
+        result["_meta"]["innkeeper.methods"],
+        json!(["innkeeper/audit", "innkeeper/stop", "innkeeper/restartAgent"])
+    );
     let snapshots = result["snapshots"].as_array().unwrap();
     assert_eq!(snapshots.len(), 1, "unknown channels are not omitted");
     assert_eq!((&snapshots[0]["resource"], &snapshots[0]["fromSeq"]), (&json!(ROOT), &result["serverSeq"]));

@@ -19,7 +19,7 @@ use crate::wire::Wire;
 type CoverageRow = (&'static str, &'static str, &'static str);
 
 /// The sources of this suite and of the file suite.
-const SOURCES: [&str; 21] = [
+const SOURCES: [&str; 22] = [
     include_str!("audit.rs"),
     include_str!("branches.rs"),
     include_str!("changeset_operations.rs"),
@@ -36,6 +36,7 @@ const SOURCES: [&str; 21] = [
     include_str!("reconnect.rs"),
     include_str!("deduplication.rs"),
     include_str!("settings.rs"),
+    include_str!("stopping.rs"),
     include_str!("storage.rs"),
     include_str!("tokens.rs"),
     include_str!("tools.rs"),
@@ -48,7 +49,17 @@ const FILE_ERRORS: &str = "file_errors_map_to_protocol_error_codes";
 
 /// The commands of the root, session, chat, changeset, resource and resource watch channels, and the
 /// requests beyond the protocol.
-const COMMANDS: [CoverageRow; 31] = [
+const COMMANDS: [CoverageRow; 33] = [
+    (
+        "innkeeper/stop",
+        "stop_of_everything_cancels_the_turn_and_stops_the_background_work",
+        "rejects_stop_of_work_that_is_unknown_or_not_running",
+    ),
+    (
+        "innkeeper/restartAgent",
+        "restart_fails_the_turn_and_the_resumed_turn_gets_a_new_agent",
+        "rejects_stop_and_restart_in_the_chat_of_a_subagent",
+    ),
     (
         "initialize",
         "initialize_returns_snapshots_and_omits_unknown_channels",

@@ -24,6 +24,7 @@
 
 mod agent_interface;
 mod audit;
+mod background_work;
 mod branches;
 mod changeset_operations;
 mod changesets;
@@ -37,6 +38,7 @@ mod directories;
 mod dispatch;
 mod inputs;
 mod large_output;
+mod lifetimes;
 mod lost_history;
 mod moves;
 mod order;
@@ -50,6 +52,7 @@ mod scene;
 mod session_meta;
 mod settings;
 mod stage_host;
+mod stopping;
 mod storage;
 mod stored_host;
 mod test_clients;

@@ -2,9 +2,11 @@
 
 use ahp_types::state::ChatState;
 use innkeeper_core::agent::{AgentCommand, TurnMessage};
+use innkeeper_core_fakes::StageTraits;
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, cancelled, message, pending, started};
+use crate::scene::{Scene, cancelled, confirmed, message, pending, started};
+use crate::stored_host::StoredHost;
 
 fn removed(kind: &str, id: &str) -> Value {
     json!({"type": "chat/pendingMessageRemoved", "kind": kind, "id": id})
@@ -203,15 +205,19 @@ async fn steering_message_joins_the_running_turn() {
         panic!("not a steering message")
     };
     assert_eq!((id.as_str(), turn.as_str(), message.text.as_str()), ("s1", "t1", "rather this"));
-    player.steered("s1").await.unwrap();
+    player.steered("t1", "s1", "rather this").await.unwrap();
     scene.until("the steering message is consumed", |chat| chat.steering_message.is_none()).await;
     scene.chat_rejects(removed("steering", "s1")).await;
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
+    let chat = scene.alice.chat(&scene.chat).unwrap();
+    assert_eq!(chat.turns.len(), 1, "the steering message started its own turn");
     assert_eq!(
-        scene.alice.chat(&scene.chat).unwrap().turns.len(),
-        1,
-        "the steering message started its own turn"
+        json!(chat.turns[0].response_parts),
+        json!([{
+            "kind": "systemNotification", "content": "rather this",
+            "_meta": {"innkeeper.steering": {"id": "s1"}},
+        }])
     );
     assert_eq!(player.waiting_command(), None);
 }
@@ -237,7 +243,7 @@ async fn steering_message_waits_until_the_agent_is_open() {
             player = scene.host.stage().player().await.unwrap();
         }
     }
-    player.steered("s2").await.unwrap();
+    player.steered("t1", "s2", "rather this").await.unwrap();
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
     assert_eq!(player.waiting_command(), None, "the steering message started its own turn");
@@ -253,7 +259,7 @@ async fn unused_steering_message_starts_its_own_turn_before_the_queue() {
     assert_eq!(player.prompt().await.unwrap().1, "steering");
     scene.until("the steering message is consumed", |chat| chat.steering_message.is_none()).await;
     // A late report that the agent consumed the message changes nothing.
-    player.steered("s1").await.unwrap();
+    player.steered("t1", "s1", "steering").await.unwrap();
     scene.agree().await;
     assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["m1"]);
 }
@@ -304,4 +310,138 @@ async fn host_turn_never_reuses_a_client_turn_id() {
     player.complete(&turn).await.unwrap();
     scene.until_over(&turn).await;
     scene.chat_accepts(started("another")).await;
+}
+
+#[tokio::test]
+async fn messages_of_all_clients_share_one_queue() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    let chat = scene.chat.clone();
+    assert_eq!(scene.alice_dispatches(&chat, pending("queued", "a1", "from alice")).await, None);
+    let seq = scene.bob.dispatch(&chat, pending("queued", "b1", "from bob")).await.unwrap();
+    scene.bob.until("the echo", |bob| !bob.answers("bob", seq).is_empty()).await.unwrap();
+    scene.chat_accepts(pending("queued", "w1", "from wire")).await;
+    for observer in [&scene.alice, &scene.bob] {
+        assert_eq!(waiting(observer.chat(&chat).unwrap()), ["a1", "b1", "w1"]);
+    }
+    // Each client can edit, remove and move the messages of the others.
+    scene.chat_accepts(pending("queued", "a1", "edited by wire")).await;
+    assert_eq!(scene.alice_dispatches(&chat, removed("queued", "b1")).await, None);
+    assert_eq!(scene.alice_dispatches(&chat, reordered(&["w1", "a1"])).await, None);
+    player.complete("t1").await.unwrap();
+    for text in ["from wire", "edited by wire"] {
+        let (turn, said) = player.prompt().await.unwrap();
+        assert_eq!(said, text);
+        player.complete(&turn).await.unwrap();
+        scene.until_over(&turn).await;
+    }
+}
+
+/// Two windows use "Send Immediately" for different messages at the same time.
+#[tokio::test]
+async fn message_that_cannot_be_sent_immediately_is_rejected_and_starts_no_turn() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    let chat = scene.chat.clone();
+    scene.chat_accepts(pending("queued", "m1", "one")).await;
+    scene.chat_accepts(pending("queued", "m2", "two")).await;
+    let start = |turn: &str, text: &str| {
+        let mut start = started(turn);
+        start["message"] = message(text);
+        start
+    };
+    for action in [removed("queued", "m1"), cancelled("t1"), start("t2", "one")] {
+        assert_eq!(scene.alice_dispatches(&chat, action).await, None);
+    }
+    // The turn that the second window wants to cancel is over, and another one runs.
+    scene.chat_accepts(removed("queued", "m2")).await;
+    let reason = scene.chat_rejects(cancelled("t1")).await;
+    assert!(reason.contains("not running"), "{reason}");
+    let reason = scene.chat_rejects(start("t3", "two")).await;
+    assert!(reason.contains("already running"), "{reason}");
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
+    assert_eq!(player.prompt().await.unwrap(), ("t2".to_owned(), "one".to_owned()));
+    assert_eq!(player.waiting_command(), None);
+}
+
+/// The burst of a cancel, a late approval and a queued message.
+#[tokio::test]
+async fn message_queued_after_a_cancel_starts_the_next_turn_and_a_late_approval_is_rejected() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    let chat = scene.chat.clone();
+    player.ask_to_run("t1", "k1", json!({})).await.unwrap();
+    scene.until("the question", |chat| chat.status & 24 == 24).await;
+    let mut answers = Vec::new();
+    for action in [cancelled("t1"), confirmed("t1", "k1"), pending("queued", "m2", "next")] {
+        answers.push(scene.wire.dispatch(&chat, action).await);
+    }
+    let mut rejected = Vec::new();
+    for seq in answers {
+        rejected.push(scene.wire.envelope(seq).await.get("rejectionReason").is_some());
+    }
+    assert_eq!(rejected, [false, true, false]);
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
+    assert_eq!(player.prompt().await.unwrap().1, "next");
+    scene.agree().await;
+    assert_eq!(
+        json!(scene.alice.chat(&chat).unwrap().turns[0].response_parts[0])["toolCall"]["status"],
+        "cancelled"
+    );
+}
+
+#[tokio::test]
+async fn replaced_steering_message_stays_when_the_agent_has_taken_the_old_one() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("steering", "s1", "one")).await;
+    scene.chat_accepts(pending("steering", "s1", "two")).await;
+    for _ in 0..3 {
+        player.command().await.unwrap();
+    }
+    player.steered("t1", "s1", "one").await.unwrap();
+    scene
+        .until("the old message is in the turn", |chat| json!(chat.active_turn).to_string().contains("one"))
+        .await;
+    let chat = scene.alice.chat(&scene.chat).unwrap();
+    assert_eq!(chat.steering_message.as_ref().map(|waiting| waiting.message.text.as_str()), Some("two"));
+    player.steered("t1", "s1", "two").await.unwrap();
+    scene.until("the steering message is consumed", |chat| chat.steering_message.is_none()).await;
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    let parts = json!(scene.alice.chat(&scene.chat).unwrap().turns[0].response_parts);
+    assert_eq!((&parts[0]["content"], &parts[1]["content"]), (&json!("one"), &json!("two")));
+}
+
+#[tokio::test]
+async fn removed_steering_message_that_the_agent_has_taken_is_shown_in_the_turn() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("steering", "s1", "too late")).await;
+    scene.chat_accepts(removed("steering", "s1")).await;
+    player.steered("t1", "s1", "too late").await.unwrap();
+    scene.until("the part", |chat| json!(chat.active_turn).to_string().contains("too late")).await;
+}
+
+#[tokio::test]
+async fn steering_message_taken_before_a_cancel_is_shown_in_the_turn_that_follows() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("steering", "s1", "do this instead")).await;
+    scene.chat_accepts(cancelled("t1")).await;
+    scene.chat_accepts(started("t2")).await;
+    while player.prompt().await.is_err() {}
+    player.steered("t1", "s1", "do this instead").await.unwrap();
+    scene.until("the part", |chat| chat.queued_messages.is_none()).await;
+    let active = json!(scene.alice.chat(&scene.chat).unwrap().active_turn);
+    assert_eq!(active["responseParts"][0]["content"], "do this instead");
+}
+
+#[tokio::test]
+async fn taken_steering_message_is_stored_and_restored() {
+    let mut kept = StoredHost::start(StageTraits::default()).await;
+    let mut player = kept.begin("t1").await;
+    let text = "rather this ".repeat(1_000);
+    kept.alice.dispatch(&kept.chat, pending("steering", "s1", &text)).await.unwrap();
+    player.command().await.unwrap();
+    player.steered("t1", "s1", &text).await.unwrap();
+    kept.finish(&player, "t1").await;
+    let turn = kept.last_turn();
+    assert_eq!(turn["responseParts"][0]["content"], json!(text), "the message is not complete");
+    let kept = kept.restart_with(player).await;
+    assert_eq!(kept.last_turn(), turn);
 }

@@ -80,7 +80,8 @@ fn options(storage: &MemoryStorage, log: &ScriptedEditLog) -> StageOptions {
     };
     let stage = Stage::new(traits);
     let edits = EditConfig { log: Arc::new(log.clone()), default_directory: None };
-    StageOptions { stage, storage: Arc::new(storage.clone()), edits, ..StageOptions::default() }
+    let storage = Arc::new(storage.clone());
+    StageOptions { stage, storage, edits, prewarm: true, ..StageOptions::default() }
 }
 
 /// The state of a random test: a host, three clients, some of which may be disconnected, and
@@ -109,6 +110,12 @@ struct RandomTest {
     turn: String,
     /// The calls of that turn; an agent starts each call once.
     calls: Vec<usize>,
+    /// The judge's unanswered requests to stop work and to restart the agent.
+    requests: Vec<Value>,
+    /// The agent's unanswered requests to stop work.
+    stops: Vec<u64>,
+    /// Whether a client has restarted the agent.
+    leaving: bool,
     /// Source of unique ids.
     counter: usize,
 }
@@ -146,6 +153,9 @@ impl RandomTest {
             taken: 0,
             turn,
             calls: Vec::new(),
+            requests: Vec::new(),
+            stops: Vec::new(),
+            leaving: false,
             counter: 0,
         }
     }
@@ -165,6 +175,20 @@ impl RandomTest {
                 }
             }
             Step::Agent(step) => self.act(step).await,
+            Step::Stop { work } => {
+                let what = work.map_or(json!("all"), |work| json!({"workId": steps::work_id(work)}));
+                let params = json!({"channel": self.chat, "what": what});
+                self.requests.push(self.judge.send_request("innkeeper/stop", params).await);
+            }
+            Step::RestartAgent => {
+                // An agent that is being opened may never appear on the stage.
+                self.settle().await;
+                if self.player.is_some() {
+                    let params = json!({"channel": self.chat});
+                    self.requests.push(self.judge.send_request("innkeeper/restartAgent", params).await);
+                    self.leaving = true;
+                }
+            }
             Step::Edit { files, added } => self.edit(*files, *added),
             Step::Disconnect { client } => self.clients.disconnect(*client).await,
             Step::Reconnect { client } => self.clients.reconnect(*client, self.host.as_ref().unwrap()).await,
@@ -199,11 +223,22 @@ impl RandomTest {
         for channel in [&self.session, &self.chat, &self.changeset] {
             self.judge.snapshot(channel).await;
         }
+        (self.requests, self.stops, self.leaving) = (Vec::new(), Vec::new(), false);
         self.clients.mark_all_disconnected();
         self.clients.reconnect_all(host).await;
     }
 
-    /// Lets the agent act, if there is one, whether or not its turn is still running.
+    /// Ends the agent that a client has restarted.
+    async fn leave(&mut self) {
+        if std::mem::take(&mut self.leaving)
+            && let Some(player) = self.player.take()
+        {
+            player.leave_when_told().await.unwrap();
+        }
+    }
+
+    /// Lets the agent act, if there is one, whether or not its turn is still running. An agent
+    /// that is being restarted acts, too, and its output is dropped.
     async fn act(&mut self, step: &AgentStep) {
         if self.host().stage().asked() > self.taken {
             self.player = Some(self.host().stage().player().await.unwrap());
@@ -235,7 +270,16 @@ impl RandomTest {
                 let question = json!([{"kind": "text", "id": "name", "message": "?", "required": true}]);
                 player.ask("q", question).await.unwrap();
             }
-            AgentStep::Steered { message } => player.steered(&steps::message_id(*message)).await.unwrap(),
+            AgentStep::Steered { message } => {
+                player.steered(&turn, &steps::message_id(*message), steps::WAITING_TEXT).await.unwrap();
+            }
+            AgentStep::Work { work } => {
+                player.run_in_background(&turn, "k0", &steps::work_id(*work), "make").await.unwrap();
+            }
+            AgentStep::WorkDone { work } => {
+                let done = json!({"type": "chat/backgroundWorkRemoved", "id": steps::work_id(*work)});
+                player.act(done).await.unwrap();
+            }
             AgentStep::Title => {
                 player.send(AgentEvent::TitleSuggested { title: id }).await.unwrap();
             }
@@ -253,6 +297,7 @@ impl RandomTest {
             AgentStep::Complete => player.end(&turn, TurnOutcome::Completed).await.unwrap(),
             AgentStep::Crash => {
                 player.crash().await.unwrap();
+                self.leaving = false;
                 return;
             }
         }
@@ -299,6 +344,17 @@ impl RandomTest {
             if let AgentCommand::Prompt { turn, .. } = command {
                 self.turn = turn.as_str().to_owned();
                 self.calls.clear();
+            } else if let AgentCommand::StopWork { request, .. } = command {
+                self.stops.push(request);
+            }
+        }
+    }
+
+    /// Answers the requests that the agent has received.
+    async fn answer_stops(&mut self) {
+        for request in std::mem::take(&mut self.stops) {
+            if let Some(player) = &self.player {
+                player.stopped(request, Ok(&["make"])).await.unwrap();
             }
         }
     }
@@ -309,11 +365,19 @@ impl RandomTest {
         loop {
             self.settle_clients().await;
             self.judge.barrier(&self.chat).await;
+            self.leave().await;
+            self.judge.barrier(&self.chat).await;
             if self.host().stage().asked() > self.taken {
                 self.player = Some(self.host().stage().player().await.unwrap());
                 self.taken += 1;
             }
             self.read_commands();
+            self.answer_stops().await;
+            for id in std::mem::take(&mut self.requests) {
+                let answer = self.judge.answer(&id).await;
+                let unknown = answer["error"]["code"] == -32602;
+                assert!(unknown || answer["result"].is_object(), "{answer}");
+            }
             if let Some(player) = &self.player {
                 // The session publishes this marker after everything that the agent sent before it.
                 self.counter += 1;

@@ -15,15 +15,14 @@ use crate::wire::Wire;
 pub(crate) const DIRECTORY: &str = "file:///w";
 
 /// Actions that protocol 0.9 does not define. Clients of that protocol receive them when
-/// another client dispatches them, and ignore them. The host itself publishes them only when
-/// a chat moves, which does not happen in a scene.
-const NOT_IN_0_9: [&str; 9] = [
+/// another client dispatches them, and ignore them, as they ignore the background work of an
+/// agent. The host itself publishes these only when a chat moves, which does not happen in a
+/// scene.
+const NOT_IN_0_9: [&str; 7] = [
     "session/chatsReordered",
     "session/mcpServerBackgroundRequested",
     "chat/isReadChanged",
     "chat/isArchivedChanged",
-    "chat/backgroundWorkSet",
-    "chat/backgroundWorkRemoved",
     "chat/movableChanged",
     "chat/changesetsChanged",
     "chat/canvasesChanged",

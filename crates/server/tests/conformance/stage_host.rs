@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use innkeeper_core::clock::{Clock, SystemClock};
 use innkeeper_core::storage::{Nowhere, Storage};
-use innkeeper_core::{EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_core_fakes::Stage;
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use innkeeper_testkit::{Observer, RawClient};
@@ -24,6 +24,8 @@ pub(crate) struct StageOptions {
     pub(crate) clock: Arc<dyn Clock>,
     /// The edit log; by default there is none.
     pub(crate) edits: EditConfig,
+    /// Whether drafts open agents; by default only messages do.
+    pub(crate) prewarm: bool,
 }
 
 impl Default for StageOptions {
@@ -33,6 +35,7 @@ impl Default for StageOptions {
             storage: Arc::new(Nowhere),
             clock: Arc::new(SystemClock),
             edits: EditConfig::none(),
+            prewarm: false,
         }
     }
 }
@@ -61,6 +64,7 @@ impl StageHost {
             storage: Arc::clone(&options.storage),
             permissions: PermissionConfig::default(),
             edits: options.edits.clone(),
+            lifetimes: AgentLifetimes { prewarm: options.prewarm, ..AgentLifetimes::default() },
         })
         .await?;
         let config = ServerConfig {

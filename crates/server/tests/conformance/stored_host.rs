@@ -46,6 +46,13 @@ impl StoredHost {
         Self { host, storage, alice, chat }
     }
 
+    /// Restarts the host; this agent exits when it is told to.
+    pub(crate) async fn restart_with(self, player: Player) -> Self {
+        let (kept, left) = tokio::join!(self.restart(), player.leave_when_told());
+        left.unwrap();
+        kept
+    }
+
     /// Starts a turn. Returns the agent that was opened for it.
     pub(crate) async fn begin(&mut self, turn: &str) -> Player {
         self.alice.say(&self.chat, turn, "hello").await.unwrap();

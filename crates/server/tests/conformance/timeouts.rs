@@ -4,14 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use innkeeper_core::agent::{AgentCommand, StopTarget};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::{ClientId, ConnectionId};
+use innkeeper_core::session::ChatError;
 use innkeeper_core::state::{Action, Frame, Origin, Outbox, Subscription};
 use innkeeper_core::storage::{Storage as _, StorageError};
-use innkeeper_core::{ChannelUri, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, ChannelUri, EditConfig, Host, HostConfig, PermissionConfig};
 use innkeeper_core_fakes::{MemoryStorage, Player, Stage};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::scene::started;
 
@@ -23,6 +26,7 @@ async fn start(stage: &Stage, storage: &Arc<MemoryStorage>) -> Arc<Host> {
         storage,
         permissions: PermissionConfig::default(),
         edits: EditConfig::none(),
+        lifetimes: AgentLifetimes::default(),
     };
     Host::start(config).await.unwrap()
 }
@@ -342,4 +346,29 @@ async fn session_whose_agent_cannot_be_opened_is_listed_and_never_removed() {
     assert!(open(&host, &chat).await);
     let turns = host.store().read(&chat, |state| state.chat_doc().map(|chat| chat.turns().len())).flatten();
     assert_eq!(turns, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_to_an_agent_that_does_not_answer_fails() {
+    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+    let host = start(&stage, &storage).await;
+    let (_, chat, mut player) = with_a_turn(&host, &stage).await;
+    let began = Instant::now();
+    let late = host.stop_work(&chat, StopTarget::Background).await.unwrap().await.unwrap_err();
+    assert!(late.to_string().contains("restart the agent"), "{late}");
+    assert_eq!(began.elapsed().as_secs(), 10);
+    while player.waiting_command().is_some() {}
+    player.run_in_background("t1", "k1", "w1", "npm run dev").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Requests whose callers have stopped waiting leave room for others.
+    for _ in 0..40 {
+        let stopped = host.stop_work(&chat, StopTarget::Work("w1".to_owned())).await.unwrap();
+        let late = stopped.await.unwrap_err();
+        assert!(matches!(late, ChatError::TimedOut(_)), "{late}");
+        assert!(matches!(player.command().await.unwrap(), AgentCommand::StopWork { .. }));
+    }
+    let began = Instant::now();
+    let late = host.restart_agent(&chat).await.unwrap().await.unwrap_err();
+    assert!(late.to_string().contains("restart the host"), "{late}");
+    assert_eq!(began.elapsed().as_secs(), 30);
 }

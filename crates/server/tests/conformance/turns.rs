@@ -76,7 +76,7 @@ async fn attached_chat_is_pinned_to_its_last_turn_when_accepted() {
     }
     assert_eq!(pinned(player.command().await.unwrap()), "t1");
     assert_eq!(pinned(player.command().await.unwrap()), "t1");
-    player.steered("s1").await.unwrap();
+    player.steered("t2", "s1", "now").await.unwrap();
     player.complete("t2").await.unwrap();
     scene.until_over("t2").await;
     assert_eq!(pinned(player.command().await.unwrap()), "t1", "the pinned turn changed");

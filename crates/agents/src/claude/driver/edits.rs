@@ -17,7 +17,7 @@ use innkeeper_claude::Message;
 use innkeeper_claude::turns::TurnKey;
 use innkeeper_claude::wire::SystemMessage;
 use innkeeper_claude::wire::content::ContentBlock;
-use innkeeper_claude::wire::message::{HookMessage, TaskMessage, UserFrameMessage};
+use innkeeper_claude::wire::message::{HookMessage, UserFrameMessage};
 use innkeeper_core::agent::BoxFuture;
 use innkeeper_core::edits::{CallOutcome, EditReach, EditRecorder, RecordedEdit, TrackedCall};
 use innkeeper_core::ids::TurnId;
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::map::CallEdits;
 use super::edit_reach::{ResultFields, planned, reach};
-use super::tasks::{RuntimeTasks, TaskEnd};
+use super::tasks::{RuntimeTasks, TaskEnd, is_final};
 
 /// Maximum number of tools that are known to trigger hooks.
 const MAX_HOOKED_TOOLS: usize = 256;
@@ -140,6 +140,11 @@ impl EditTracking {
         self.work.is_some()
     }
 
+    /// Whether commands or subagents are at work.
+    pub(super) fn has_tasks(&self) -> bool {
+        self.tasks.any_live()
+    }
+
     /// Waits until the recorder has done its work; returns the edits of the calls whose results
     /// arrived. Cancel-safe.
     pub(super) async fn recorded(&mut self) -> CallEdits {
@@ -243,6 +248,21 @@ impl EditTracking {
         Some(Box::pin(async move { preview.await.into_iter().map(|recorded| recorded.edit).collect() }))
     }
 
+    /// The runtime's tasks.
+    pub(super) fn tasks(&self) -> &RuntimeTasks {
+        &self.tasks
+    }
+
+    /// The runtime's tasks, to change what clients know of them.
+    pub(super) fn tasks_mut(&mut self) -> &mut RuntimeTasks {
+        &mut self.tasks
+    }
+
+    /// The turn that began last.
+    pub(super) fn last_turn(&self) -> Option<&TurnId> {
+        self.last_turn.as_ref()
+    }
+
     /// Whether a subagent is at work, perhaps in the background.
     pub(super) fn is_at_work(&self, agent: &str) -> bool {
         self.tasks.is_live_agent(agent)
@@ -322,11 +342,15 @@ impl EditTracking {
             }
             SystemMessage::TaskUpdated(task) => {
                 let status = task.patch.as_ref().and_then(|patch| patch.status.as_deref());
-                if matches!(status, Some("completed" | "failed" | "killed" | "stopped")) {
-                    self.task_ended(task);
+                if let (Some(id), true) = (&task.task_id, status.is_some_and(is_final)) {
+                    self.task_ended(id);
                 }
             }
-            SystemMessage::TaskNotification(task) => self.task_ended(task),
+            SystemMessage::TaskNotification(task) => {
+                if let Some(id) = &task.task_id {
+                    self.task_ended(id);
+                }
+            }
             SystemMessage::HookStarted(hook) => self.hook_started(hook, turn),
             SystemMessage::HookResponse(hook) => self.hook_ended(hook),
             SystemMessage::Init(_)
@@ -399,11 +423,10 @@ impl EditTracking {
         true
     }
 
-    fn task_ended(&mut self, ended: &TaskMessage) {
-        let Some(id) = &ended.task_id else { return };
+    pub(super) fn task_ended(&mut self, id: &str) {
         match self.tasks.ended(id) {
             TaskEnd::Subagent => {
-                let calls = self.take_calls(|call| call.agent.as_ref() == Some(id));
+                let calls = self.take_calls(|call| call.agent.as_deref() == Some(id));
                 self.end_silently(calls);
             }
             TaskEnd::Command(call) => self.background_ended(call),

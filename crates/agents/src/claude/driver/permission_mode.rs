@@ -11,6 +11,7 @@ use innkeeper_core::agent::AgentEvent;
 use serde_json::json;
 
 use super::super::config::{self, PERMISSION_MODE};
+use super::super::requests::RequestPurpose;
 use super::{ClaudeDriver, End};
 
 /// Whether the installed runtime accepts the mode `auto`. Asked once per host, after a turn, so
@@ -35,6 +36,13 @@ impl AutoMode {
         self.state.compare_exchange(UNKNOWN, ASKED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
+    /// Lets another runtime be asked, if this request asked a runtime that has exited.
+    pub(super) fn forget_probe(&self, request: &RequestPurpose) {
+        if matches!(request, RequestPurpose::ProbeAuto(_)) {
+            self.set(None);
+        }
+    }
+
     pub(super) fn set(&self, accepted: Option<bool>) {
         let state = match accepted {
             Some(true) => ACCEPTED,
@@ -48,6 +56,7 @@ impl AutoMode {
 impl ClaudeDriver {
     /// Applies the session's configuration, also in the middle of a turn.
     pub(super) fn configure(&mut self, values: &JsonObject) {
+        self.launch.configure(values);
         let wanted = config::permission_mode(values).unwrap_or(PermissionMode::Default);
         if wanted != self.mode {
             self.mode = wanted;
@@ -107,7 +116,11 @@ impl ClaudeDriver {
         self.auto_mode.set(match answer {
             Ok(()) => Some(true),
             Err(RequestError::Refused { .. }) => Some(false),
-            Err(RequestError::Send(_) | RequestError::TimedOut { .. } | RequestError::Exited) => None,
+            Err(RequestError::Send(_) | RequestError::TimedOut { .. } | RequestError::Exited) => {
+                // Asks again after the next turn, not at once.
+                self.turn_ended = false;
+                None
+            }
         });
         if restore {
             self.requests.set_mode(&self.runtime.controls(), self.mode);

@@ -1,15 +1,15 @@
 //! Assigns the runtime's messages to turns and sends the mapped actions to the session.
 
 use ahp_types::state::{Message as UserInput, MessageKind, MessageOrigin};
-use innkeeper_claude::Message;
 use innkeeper_claude::turns::{EndReason, QUIET, TurnEnd, TurnKey, Verdict};
-use innkeeper_claude::wire::SystemMessage;
+use innkeeper_claude::{Message, Queued};
 use innkeeper_core::agent::{AgentEvent, History, MessageLink, TurnOutcome};
 use innkeeper_core::ids::TurnId;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::super::map::CallEdits;
+use super::work::WorkNotice;
 use super::{ClaudeDriver, ConversationIdentity, End};
 
 /// A turn that the session was notified of.
@@ -41,10 +41,11 @@ impl ClaudeDriver {
             identity.has_messages &= !is_reset;
             self.identify(identity)?;
         }
-        if let Message::System(SystemMessage::TaskNotification(task)) = message {
-            self.notice = task.summary.clone();
-        }
+        self.note_schedule(message);
+        self.progressed(message)?;
+        self.follow_work(message)?;
         self.note_mode(message)?;
+        self.steering.activity.follow(message);
         let verdicts = self.turns.judge(self.generation, message);
         self.quiet_at = self.turns.awaits_quiet().then(|| Instant::now() + QUIET);
         if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Belongs(_))) {
@@ -52,7 +53,8 @@ impl ClaudeDriver {
                 self.events.push(event)?;
             }
         }
-        self.verdicts(verdicts, Some((message, edits)))
+        self.verdicts(verdicts, Some((message, edits)))?;
+        self.follow_answer(message)
     }
 
     pub(super) fn verdicts(
@@ -69,7 +71,7 @@ impl ClaudeDriver {
     fn verdict(&mut self, verdict: Verdict, message: Option<(&Message, &CallEdits)>) -> Result<(), End> {
         match verdict {
             Verdict::Begins { turn, .. } => self.begin_background_turn(turn),
-            Verdict::TakenUp { .. } => self.has_messages(),
+            Verdict::TakenUp { message, origin, .. } => self.taken_up(message, origin),
             Verdict::Belongs(key) => match message {
                 Some((message, edits)) => self.report(key, message, edits),
                 None => Ok(()),
@@ -100,6 +102,9 @@ impl ClaudeDriver {
     pub(super) fn end_turn(&mut self, current: Current, outcome: TurnOutcome) -> Result<(), End> {
         let turn = current.turn.clone();
         self.turn_ended = true;
+        // The session sends what was not taken up as the next message.
+        self.withdraw_steering(&turn);
+        self.note_ended_work(&turn)?;
         let unanswered = self.turn_without_requests(&turn);
         self.edits.end_turn(turn.clone());
         self.link_answer(current);
@@ -117,9 +122,17 @@ impl ClaudeDriver {
 
     /// Starts a turn that the runtime began without a prompt.
     fn begin_background_turn(&mut self, key: TurnKey) -> Result<(), End> {
+        let notice = self.notices.next();
+        if notice.as_ref().is_some_and(|notice| notice.is_silenced) {
+            // The turn would report that a subagent was stopped, after everything was stopped. The next
+            // message may already be written.
+            self.turns.interrupt_sent();
+            self.requests.interrupt(&self.runtime.controls(), Queued::Keep);
+            return Ok(());
+        }
         let turn = TurnId::new(&format!("background-{}", Uuid::new_v4()));
-        let text = self.notice.take().unwrap_or_else(|| "Background work continues".to_owned());
-        let message = system_message(text);
+        let message = WorkNotice::message(notice);
+        self.progress.begin_turn();
         self.edits.begin_turn(&turn);
         self.background = Some(Current::new(key, turn.clone()));
         Ok(self.events.push(AgentEvent::TurnStarted { turn, message })?)
@@ -145,7 +158,7 @@ impl ClaudeDriver {
     }
 
     /// Marks the conversation as resumable, since the runtime has accepted a message.
-    fn has_messages(&mut self) -> Result<(), End> {
+    pub(super) fn has_messages(&mut self) -> Result<(), End> {
         self.history = History::Resume;
         self.identify(ConversationIdentity { has_messages: true, ..self.identity.clone() })
     }
@@ -161,7 +174,9 @@ impl ClaudeDriver {
 
     fn outcome(&self, reason: &EndReason) -> TurnOutcome {
         match reason {
-            EndReason::Result(result) => self.mapper.outcome(result),
+            EndReason::Result(result) => {
+                self.mapper.outcome(result, || self.models.last_failure(self.conversation))
+            }
             EndReason::Dropped => TurnOutcome::Cancelled,
             EndReason::NoResult | EndReason::Merged | EndReason::Exited => TurnOutcome::Completed,
         }

@@ -649,6 +649,16 @@ impl ClaudeDriver {
         self.waiting_requests.push(WaitingRequest { id: id.to_owned(), turn, kind });
     }
 
+    /// Whether a call does not run yet.
+    pub(super) fn is_undecided(&self, tool_call: &str) -> bool {
+        self.is_waiting(tool_call, |_| true)
+    }
+
+    /// Whether a user is asked something.
+    pub(super) fn asks_user(&self) -> bool {
+        self.waiting_requests.iter().any(|waiting| !waiting.kind.is_check())
+    }
+
     fn is_waiting(&self, tool_call: &str, is: impl Fn(&WaitingKind) -> bool) -> bool {
         let of_call = |waiting: &WaitingRequest| waiting.kind.tool_call() == Some(tool_call);
         self.waiting_requests.iter().any(|waiting| of_call(waiting) && is(&waiting.kind))

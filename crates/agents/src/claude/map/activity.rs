@@ -8,6 +8,14 @@ use ahp_types::actions::{ChatActivityChangedAction, StateAction};
 /// Most hooks and tasks that are tracked.
 const MAX_ENTRIES: usize = 64;
 
+/// What a turn waits for while the runtime is silent.
+#[derive(Debug, PartialEq, Eq)]
+pub(in super::super) struct WaitNote {
+    pub(in super::super) text: String,
+    /// Whether the runtime may hang, which is more important than what it last said.
+    pub(in super::super) is_alarm: bool,
+}
+
 /// The runtime's activities, by importance.
 #[derive(Debug, Default)]
 pub(super) struct ChatActivity {
@@ -19,9 +27,11 @@ pub(super) struct ChatActivity {
     pub(super) notice: Option<String>,
     /// Running hooks, by id.
     hooks: Vec<(String, String)>,
+    /// What the turn waits for.
+    pub(super) wait: Option<WaitNote>,
     /// Progress of a tool.
     pub(super) tool: Option<String>,
-    /// Running tasks, by id.
+    /// Tasks that the turn waits for, by their calls.
     tasks: Vec<(String, String)>,
     /// The activity that was sent last.
     shown: Option<String>,
@@ -38,17 +48,18 @@ impl ChatActivity {
         self.hooks.retain(|(hook, _)| hook != id);
     }
 
-    pub(super) fn set_task(&mut self, id: &str, text: String) {
-        set(&mut self.tasks, id, text);
+    pub(super) fn set_task(&mut self, call: &str, text: String) {
+        set(&mut self.tasks, call, text);
     }
 
-    pub(super) fn remove_task(&mut self, id: &str) {
-        self.tasks.retain(|(task, _)| task != id);
+    pub(super) fn remove_task(&mut self, call: &str) {
+        self.tasks.retain(|(task, _)| task != call);
     }
 
     /// Starts a turn. What the runtime does before a turn's first message belongs to the turn.
     pub(super) fn begin_turn(&mut self) {
         self.answer_continues();
+        self.wait = None;
         self.tasks.clear();
         self.stale = self.shown.is_some();
     }
@@ -63,12 +74,16 @@ impl ChatActivity {
     /// The action for a change since the last call.
     pub(super) fn changed(&mut self) -> Option<StateAction> {
         let newest = |entries: &[(String, String)]| entries.last().map(|(_, text)| text.clone());
-        let activity = self
-            .retry
-            .clone()
+        let wait = |is_alarm| {
+            let note = self.wait.as_ref().filter(|note| note.is_alarm == is_alarm);
+            note.map(|note| note.text.clone())
+        };
+        let activity = wait(true)
+            .or_else(|| self.retry.clone())
             .or_else(|| self.compaction.clone())
             .or_else(|| self.notice.clone())
             .or_else(|| newest(&self.hooks))
+            .or_else(|| wait(false))
             .or_else(|| self.tool.clone())
             .or_else(|| newest(&self.tasks));
         if activity == self.shown && !std::mem::take(&mut self.stale) {

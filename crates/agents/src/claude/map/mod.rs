@@ -23,7 +23,7 @@ mod user_frames;
 use std::collections::{HashMap, HashSet};
 
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ErrorInfo, FileEdit};
+use ahp_types::state::FileEdit;
 use innkeeper_claude::Message;
 use innkeeper_claude::wire::Notice;
 use innkeeper_claude::wire::content::ContentBlock;
@@ -33,15 +33,17 @@ use innkeeper_claude::wire::message::{
 };
 use innkeeper_core::agent::{AgentEvent, TurnOutcome};
 use innkeeper_core::ids::TurnId;
+use innkeeper_core::model::ModelFailure;
 use serde_json::Value;
 
+use super::failures::{self, ApiFailure};
 use notices::Notices;
-use results::ApiFailure;
 use server_tools::{call_in, result_in};
 use stream::{StreamedKind, StreamedMessage};
 use todo::TodoTracker;
 use tools::ToolCalls;
 
+pub(super) use activity::WaitNote;
 pub(super) use description::CallDescription;
 
 /// What calls changed in files, by the id of the call.
@@ -164,6 +166,37 @@ impl Mapper {
         self.tools.input_of(tool_call)
     }
 
+    /// The name and input of a call that is not complete.
+    pub(super) fn open_call(&self, tool_call: &str) -> Option<(&str, Value)> {
+        self.tools.open_call(tool_call)
+    }
+
+    /// The ids and names of the calls that run, or wait for permission.
+    pub(super) fn running_calls(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.tools.running()
+    }
+
+    /// The short name of a tool for users.
+    pub(super) fn short_name(name: &str) -> String {
+        if description::mcp_names(name).is_some() { description::title(name) } else { name.to_owned() }
+    }
+
+    /// Records that the user stopped a call, which its result shows.
+    pub(super) fn stopped(&mut self, tool_call: &str) {
+        self.tools.stopped(tool_call);
+    }
+
+    /// Sets what the turn waits for while the runtime is silent.
+    pub(super) fn set_wait(&mut self, note: Option<WaitNote>) -> Vec<AgentEvent> {
+        self.notices.activity.wait = note;
+        events(self.notices.activity.changed())
+    }
+
+    /// A note in a turn.
+    pub(super) fn note(turn: &TurnId, kind: &str, text: String) -> AgentEvent {
+        AgentEvent::Action(Box::new(notices::part(turn, kind, text)))
+    }
+
     /// Describes a call.
     pub(super) fn describe(name: &str, input: &Value) -> CallDescription {
         description::describe(name, input)
@@ -176,13 +209,12 @@ impl Mapper {
     }
 
     /// Outcome of a turn that ended with this result.
-    pub(super) fn outcome(&self, result: &ResultMessage) -> TurnOutcome {
-        results::outcome(result, self.api_error.as_ref())
-    }
-
-    /// Error of a turn that ended because the runtime exited.
-    pub(super) fn exit_error(exit: &innkeeper_claude::Exit) -> ErrorInfo {
-        results::exit_error(exit)
+    pub(super) fn outcome(
+        &self,
+        result: &ResultMessage,
+        last_failure: impl FnOnce() -> Option<ModelFailure>,
+    ) -> TurnOutcome {
+        failures::outcome(result, self.api_error.as_ref(), last_failure)
     }
 
     fn stream_event(&mut self, turn: &TurnId, message: &StreamEventMessage) -> Vec<AgentEvent> {
@@ -368,7 +400,9 @@ impl Mapper {
         let abandoned = self.stream.take_abandoned();
         let mut found: Vec<AgentEvent> = self.discarded(turn, abandoned).into_iter().collect();
         if let Some(error) = self.api_error.take() {
-            found.extend(events(Some(notices::part(turn, "error", results::readable_error(&error.text)))));
+            let text = failures::for_users(&failures::readable_error(&error.text));
+            let text = text.unwrap_or_else(|| "A request to the model failed.".to_owned());
+            found.extend(events(Some(notices::part(turn, "error", text))));
         }
         found
     }

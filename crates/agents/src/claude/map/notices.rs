@@ -15,6 +15,7 @@ use innkeeper_core::ids::TurnId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::super::failures::{for_users, readable_error};
 use super::activity::ChatActivity;
 use super::text::response_part;
 use super::tools::ToolCalls;
@@ -60,19 +61,28 @@ impl Notices {
                 hook_failure(hook).map(|text| part(turn, "hook", text))
             }
             SystemMessage::TaskStarted(task) | SystemMessage::TaskProgress(task) => {
-                let text = task_text(message, task);
-                self.activity.set_task(id_of(&task.task_id), text);
+                // The chat has a list of the work in the background.
+                if self.is_in_foreground(task, tools) {
+                    let text = task_text(message, task);
+                    self.activity.set_task(call_of(task), text);
+                }
                 None
             }
             SystemMessage::TaskUpdated(_) | SystemMessage::HookProgress(_) => None,
             SystemMessage::TaskNotification(task) => {
-                self.activity.remove_task(id_of(&task.task_id));
+                self.activity.remove_task(call_of(task));
                 finished_task(task, tools).map(|text| part(turn, "task", text))
             }
             SystemMessage::Notice(notice) => self.notice(turn, notice, tools)?,
             SystemMessage::Init(_) | SystemMessage::SessionStateChanged(_) => None,
             SystemMessage::Unknown(_) => return None,
         })
+    }
+
+    /// Whether the turn waits for a task: the call that started it is open.
+    fn is_in_foreground(&self, task: &TaskMessage, tools: &ToolCalls) -> bool {
+        let is_detached = task.extra.get("is_backgrounded").is_some_and(|raw| raw.get() == "true");
+        !is_detached && task.tool_use_id.as_deref().is_none_or(|call| tools.is_open(call))
     }
 
     /// Whether a message reports activity that can precede a turn's first message.
@@ -103,27 +113,27 @@ impl Notices {
     ) -> Option<Option<StateAction>> {
         Some(match notice {
             SystemNotice::Informational(message) => {
-                // The runtime knows the gateway only as an address; what it says about it does not
-                // help users.
-                let text = message.content.as_deref().filter(|text| !text.contains("127.0.0.1:"));
-                text.map(|text| part(turn, "information", plain(text)))
+                let text = message.content.as_deref().and_then(for_users);
+                text.map(|text| part(turn, "information", plain(&text)))
             }
             SystemNotice::ModelFallback(message) | SystemNotice::ModelRefusalFallback(message) => {
-                let text = message.content.as_deref().map(plain).or_else(|| {
+                let text = message.content.as_deref().and_then(for_users);
+                let text = text.as_deref().map(plain).or_else(|| {
                     let model = message.fallback_model.as_ref()?;
                     Some(format!("{model} answers instead of the chosen model."))
                 });
                 text.map(|text| part(turn, "model", text))
             }
             SystemNotice::Notification(message) => {
-                self.activity.notice = message.text.as_deref().map(without_key_hint);
+                let text = message.text.as_deref().and_then(for_users);
+                self.activity.notice = text.as_deref().map(without_key_hint);
                 None
             }
             // The call's own row names the denial.
             SystemNotice::PermissionDenied(message) => {
                 let is_shown = message.tool_use_id.as_deref().is_some_and(|id| tools.is_open(id));
-                let text = message.message.as_deref().filter(|_| !is_shown);
-                text.map(|text| part(turn, "permission", plain(text)))
+                let text = message.message.as_deref().filter(|_| !is_shown).and_then(for_users);
+                text.map(|text| part(turn, "permission", plain(&text)))
             }
             SystemNotice::BackgroundTasksChanged(_)
             | SystemNotice::CommandsChanged(_)
@@ -142,8 +152,9 @@ impl Notices {
             }
             Some(_) | None => {
                 self.activity.compaction = None;
-                let error = text_field(&status.extra, "compact_error")?;
-                Some(part(turn, "compaction", format!("Compaction failed: {}", plain(&error))))
+                let error = readable_error(&text_field(&status.extra, "compact_error")?);
+                let cause = for_users(&error).map(|cause| format!("Compaction failed: {}", plain(&cause)));
+                Some(part(turn, "compaction", cause.unwrap_or_else(|| "Compaction failed.".to_owned())))
             }
         }
     }
@@ -285,10 +296,8 @@ fn blocking_reason(stdout: &str) -> Option<String> {
 
 fn task_text(message: &SystemMessage, task: &TaskMessage) -> String {
     let description = task.description.as_deref().unwrap_or("task");
-    let is_background = task.extra.get("is_backgrounded").is_some_and(|raw| raw.get() == "true");
     match (message, task.task_type.as_deref()) {
         (SystemMessage::TaskProgress(_), _) => format!("Subagent: {description}"),
-        (_, _) if is_background => format!("In the background: {description}"),
         (_, Some("local_agent")) => format!("Subagent: {description}"),
         (_, _) => format!("Running: {description}"),
     }
@@ -296,7 +305,8 @@ fn task_text(message: &SystemMessage, task: &TaskMessage) -> String {
 
 /// The text for a finished background task. A task in the foreground has a running tool call.
 fn finished_task(task: &TaskMessage, tools: &ToolCalls) -> Option<String> {
-    if task.tool_use_id.as_deref().is_some_and(|id| tools.is_open(id)) {
+    let is_background = task.output_file.as_deref().is_some_and(|file| !file.is_empty());
+    if !is_background || task.tool_use_id.as_deref().is_some_and(|id| tools.is_open(id)) {
         return None;
     }
     let status = task.status.as_deref().unwrap_or("completed");
@@ -305,6 +315,11 @@ fn finished_task(task: &TaskMessage, tools: &ToolCalls) -> Option<String> {
         Some(summary) => format!("Background task {status}: {}", plain(summary)),
         None => format!("Background task {status}."),
     })
+}
+
+/// The call that a task belongs to, which has at most one task.
+fn call_of(task: &TaskMessage) -> &str {
+    task.tool_use_id.as_deref().unwrap_or_else(|| id_of(&task.task_id))
 }
 
 fn id_of(id: &Option<String>) -> &str {

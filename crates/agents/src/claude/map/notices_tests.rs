@@ -105,16 +105,20 @@ fn activity_before_the_first_message_of_a_turn_is_cleared_in_it() {
 fn task_in_foreground_is_activity_and_in_background_a_part_when_it_ends() {
     let started =
         json!({"task_id": "b", "tool_use_id": "k", "description": "tests", "task_type": "local_bash"});
-    let ended = json!({"task_id": "b", "tool_use_id": "k", "status": "completed", "summary": "tests passed"});
+    let ended = json!({
+        "task_id": "b", "tool_use_id": "k", "status": "completed", "summary": "tests passed",
+        "output_file": "/tasks/b.output",
+    });
     let frames = [system("task_started", &started), system("task_notification", &ended)];
-    assert_eq!(
-        noted(&mut Mapper::default(), &frames),
-        ["~Running: tests", "Background task completed: tests passed", "~"]
-    );
+    // The chat's list shows the work in the background.
+    assert_eq!(noted(&mut Mapper::default(), &frames), ["Background task completed: tests passed"]);
     let call = json!({"type": "tool_use", "id": "k", "name": "Bash", "input": {"command": "make"}});
     let call = json!({"type": "assistant", "message": {"id": "m", "content": [call]}});
     let frames = [call, frames[0].clone(), frames[1].clone()];
     assert_eq!(noted(&mut Mapper::default(), &frames), ["~Running: tests", "~"]);
+    // A task that a subagent waits for.
+    let nested = system("task_notification", &json!({"task_id": "n", "tool_use_id": "x", "output_file": ""}));
+    assert_eq!(noted(&mut Mapper::default(), &[nested]), [""; 0]);
     let progress = json!({"task_id": "a", "description": "Running sub bash", "last_tool_name": "Bash"});
     assert_eq!(
         noted(&mut Mapper::default(), &[system("task_progress", &progress)]),

@@ -137,7 +137,7 @@ impl RecordedPlay {
         let uuid = recorded.unwrap_or(Uuid::from_u128(self.prompts));
         self.unechoed.push(uuid);
         if let Some((turn, _)) = &self.requested {
-            self.turns.steer(*turn, uuid).unwrap();
+            self.turns.steer(*turn, uuid, PromptKind::Text).unwrap();
             return;
         }
         let text = message["message"]["content"][0]["text"].as_str().unwrap_or_default();
@@ -273,7 +273,7 @@ impl RecordedPlay {
             return;
         };
         let (outcome, answer) = match reason {
-            EndReason::Result(result) => (self.mapper.outcome(result), result.result.clone()),
+            EndReason::Result(result) => (self.mapper.outcome(result, || None), result.result.clone()),
             EndReason::Dropped => (TurnOutcome::Cancelled, None),
             EndReason::NoResult | EndReason::Merged | EndReason::Exited => (TurnOutcome::Completed, None),
         };

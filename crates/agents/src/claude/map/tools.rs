@@ -51,6 +51,8 @@ struct OpenToolCall {
     ready: bool,
     /// Whether the host has denied the call, which clients show as cancelled.
     is_denied: bool,
+    /// Whether the user has stopped the call while it ran.
+    is_stopped: bool,
 }
 
 /// A complete call.
@@ -64,6 +66,24 @@ impl ToolCalls {
     /// The input of an open call.
     pub(super) fn input_of(&self, id: &str) -> Option<Value> {
         serde_json::from_str(&self.open.get(id)?.input).ok()
+    }
+
+    /// The name and input of an open call.
+    pub(super) fn open_call(&self, id: &str) -> Option<(&str, Value)> {
+        self.open.get(id).map(|call| (call.name.as_str(), call.input()))
+    }
+
+    /// The ids and names of the calls that are not complete and not denied.
+    pub(super) fn running(&self) -> impl Iterator<Item = (&str, &str)> {
+        let running = self.open.iter().filter(|(_, call)| call.ready && !call.is_denied);
+        running.map(|(id, call)| (id.as_str(), call.name.as_str()))
+    }
+
+    /// Records that the user stopped a call.
+    pub(super) fn stopped(&mut self, id: &str) {
+        if let Some(call) = self.open.get_mut(id) {
+            call.is_stopped = true;
+        }
     }
 
     pub(super) fn is_open(&self, id: &str) -> bool {
@@ -82,6 +102,7 @@ impl ToolCalls {
             edit: is_edit(name).then(EditProgress::default),
             ready: false,
             is_denied: false,
+            is_stopped: false,
         };
         self.open.insert(id.to_owned(), call);
         Some(StateAction::ChatToolCallStart(ChatToolCallStartAction {
@@ -188,6 +209,9 @@ impl ToolCalls {
             (Some(NotRun::Denied(by)), false) => {
                 let text = shown.text.clone();
                 failure(shown, words.denied(by), "denied", &text)
+            }
+            (_, false) if call.is_stopped => {
+                failure(shown, words.stopped(), "cancelled", "The user stopped the call.")
             }
             (Some(NotRun::Stopped), false) => {
                 let none = ShownResult::default();

@@ -103,6 +103,9 @@ impl Mapper {
             found.extend(events(actions));
             found.extend(list.map(|list| AgentEvent::TodoChanged { list }));
             self.notices.activity.tool = None;
+            if let Some(call) = &result.tool_use_id {
+                self.notices.activity.remove_task(call);
+            }
         }
         found.extend(events(self.notices.activity.changed()));
         found

@@ -6,6 +6,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::hooks::rewrite;
 use super::super::status::TurnEdge;
+use super::super::steering::SteerError;
 use super::super::{Interrupted, TurnFailure};
 use super::{Actor, Afterwards, Command, Done, Job, Pending, Purpose, SessionStage};
 use crate::controls::Queued;
@@ -21,6 +22,7 @@ impl Actor {
         }
         match command {
             Command::Send(pending) => self.queue.push_back(Job::Send(pending)),
+            Command::Steer { content, priority, reply } => self.steer(content, priority, reply),
             Command::WarmUp { reply } => self.queue.push_back(Job::WarmUp(reply)),
             Command::Restart { change, reply } => self.queue.push_back(Job::Restart(change, reply)),
             Command::Interrupt { reply } => self.interrupt(reply),
@@ -32,6 +34,9 @@ impl Actor {
     fn refuse(&mut self, command: Command) {
         match command {
             Command::Send(pending) => pending.settle(Err(TurnFailure::Terminated)),
+            Command::Steer { reply, .. } => {
+                reply.send(Err(SteerError::Terminated)).ok();
+            }
             Command::WarmUp { reply } | Command::Restart { reply, .. } => {
                 reply.send(Err(RestartError::Terminated)).ok();
             }

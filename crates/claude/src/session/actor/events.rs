@@ -66,11 +66,11 @@ impl Actor {
         for verdict in verdicts {
             match verdict {
                 Verdict::Drained(_) => self.drained(),
+                Verdict::TakenUp { message, .. } => self.steering_taken_up(message),
                 Verdict::Ends(end) if Some(end.turn) == self.turn => self.ended(end.reason),
                 // Turns started by the runtime itself do not belong to a send; subscribers see their
                 // events.
-                Verdict::Begins { .. } | Verdict::Ends(_) | Verdict::TakenUp { .. } | Verdict::Belongs(_) => {
-                }
+                Verdict::Begins { .. } | Verdict::Ends(_) | Verdict::Belongs(_) => {}
             }
         }
     }
@@ -78,6 +78,7 @@ impl Actor {
     /// Settles the send whose turn ended.
     fn ended(&mut self, reason: EndReason) {
         self.turn = None;
+        self.steering_over();
         match std::mem::replace(&mut self.stage, SessionStage::Idle) {
             SessionStage::Turn(Some(pending)) => self.settle(pending, reason),
             other @ (SessionStage::Idle

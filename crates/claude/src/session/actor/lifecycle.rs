@@ -155,6 +155,7 @@ impl Actor {
         // The stage holds the waiting send, and subscribers are notified of the exit itself.
         drop(self.machine.exited());
         self.turn = None;
+        self.steering_over();
         self.status.exited((!asked).then(|| unexpected.clone()));
         self.announce_runtime(EventKind::SessionEnd { exit: exit.clone() });
         match std::mem::replace(&mut self.stage, SessionStage::Idle) {

@@ -11,7 +11,7 @@ use ahp_types::state::Message;
 use super::turns::{self, Resumable};
 use super::{
     ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, children, discarded_parts, error_info,
-    inputs, leftovers, names, permissions, queue, settings, tools,
+    inputs, leftovers, names, permissions, process_of, queue, settings, tools,
 };
 use crate::action::{AgentRule, meaning, turn_of};
 use crate::agent::{AgentEvent, History, TurnMessage, TurnOutcome};
@@ -23,6 +23,16 @@ pub(super) const MAX_OPENINGS: u32 = 3;
 
 /// Decides what follows from an agent event.
 pub(super) fn handle_event(agent: &AgentState, view: DecisionView<'_>, event: AgentEvent) -> Decision {
+    // The process is ending, so that another one can be opened. Its output belongs to no turn, but what
+    // it says about the conversation is needed to resume it.
+    if matches!(agent.phase, Phase::Opening { .. })
+        && !matches!(
+            event,
+            AgentEvent::Closed { .. } | AgentEvent::ResumeToken(_) | AgentEvent::MessageLinked { .. }
+        )
+    {
+        return Decision::default();
+    }
     match event {
         AgentEvent::Action(action) => handle_action(agent, view, action),
         AgentEvent::TitleSuggested { title } => title_suggested(view, title),
@@ -35,14 +45,23 @@ pub(super) fn handle_event(agent: &AgentState, view: DecisionView<'_>, event: Ag
             Decision { link: Some((turn, link)), ..Decision::default() }
         }
         AgentEvent::TurnStarted { turn, message } => turn_started(agent, view, turn, message),
-        AgentEvent::SteeringTaken { id } => queue::steering_taken(view, &id),
+        AgentEvent::SteeringTaken { id, turn, message } => {
+            queue::steering_taken(agent, view, &id, &turn, &message)
+        }
         AgentEvent::TurnEnded { turn, outcome } => turn_ended(agent, view, &turn, outcome),
-        AgentEvent::Closed { history, unsent } => closed(agent, view, history, unsent),
+        AgentEvent::Exited => exited(agent, view),
+        AgentEvent::Closed { history, unsent, restart } => {
+            // An agent without a conversation is not restarted, but started.
+            let restart = restart.filter(|_| !matches!(history, History::Fresh));
+            Decision { restart: Some(restart), ..closed(agent, view, history, unsent) }
+        }
         AgentEvent::ChildStarted(child) => children::started(view, &child),
         AgentEvent::PartsDiscarded { turn, parts } => discarded_parts::discarded(agent, view, &turn, parts),
         AgentEvent::TodoChanged { list } => Decision { todo: Some(list.into()), ..Decision::default() },
-        // The actor has already passed these to the child chat.
-        AgentEvent::ChildAction { .. } | AgentEvent::ChildEnded { .. } => Decision::default(),
+        // The actor has already passed these to the waiting request, or to the child chat.
+        AgentEvent::WorkStopped { .. } | AgentEvent::ChildAction { .. } | AgentEvent::ChildEnded { .. } => {
+            Decision::default()
+        }
     }
 }
 
@@ -183,25 +202,49 @@ fn turn_ended(agent: &AgentState, view: DecisionView<'_>, turn: &TurnId, outcome
     decision
 }
 
+/// Removes the work that has ended with the agent's process. The agent still has to report the
+/// ends of its turns.
+fn exited(agent: &AgentState, view: DecisionView<'_>) -> Decision {
+    let work = if matches!(agent.phase, Phase::Closing(_)) {
+        leftovers::remove_background_work(view.chat)
+    } else {
+        leftovers::stop_background_work(view.chat, view.turns, &process_of(agent), view.time)
+    };
+    let mut decision = Decision::default();
+    if !work.is_empty() && turns::running(view).is_none() {
+        decision.actions.extend(settings::mark_unread(view));
+    }
+    decision.actions.extend(work.into_iter().map(|action| (ActionTarget::Chat, action)));
+    decision
+}
+
 fn closed(
     agent: &AgentState,
     view: DecisionView<'_>,
     history: History,
     unsent: Option<Box<TurnMessage>>,
 ) -> Decision {
-    let actions = clear_agent_state(view);
     if matches!(agent.phase, Phase::Closing(_)) {
+        let actions = clear_agent_state(view, leftovers::remove_background_work(view.chat));
         let phase = Some(Phase::Closing(history));
         return Decision { phase, actions, effects: vec![Effect::Finish], ..Decision::default() };
     }
+    // If the agent has not reported its exit.
+    let stopped = leftovers::stop_background_work(view.chat, view.turns, &process_of(agent), view.time);
+    let was_working = !stopped.is_empty();
     let mut decision = Decision {
         phase: Some(Phase::Cold(history.clone())),
         folded: Some(None),
-        actions,
+        actions: clear_agent_state(view, stopped),
         ..Decision::default()
     };
-    let Some(turn) = turns::running(view) else { return decision };
-    match unsent {
+    let Some(turn) = turns::running(view) else {
+        decision.actions.extend(settings::mark_unread(view).filter(|_| was_working));
+        return decision;
+    };
+    // A message that came while the agent was being restarted.
+    let waiting = if let Phase::Opening { prompt, .. } = &agent.phase { prompt.clone() } else { None };
+    match waiting.or(unsent) {
         // The message did not cause the agent's end, so another agent gets it. The
         // number of openings is limited in case agents keep failing.
         Some(unsent) if unsent.turn.as_str() == turn && agent.openings < MAX_OPENINGS => {
@@ -219,12 +262,12 @@ fn closed(
     decision
 }
 
-/// Clears the state of the closed agent, and the session's shared agent state after the
-/// last one.
-fn clear_agent_state(view: DecisionView<'_>) -> Vec<(ActionTarget, StateAction)> {
+/// Clears the state of the closed agent after its work, and the session's shared agent state
+/// after the last agent.
+fn clear_agent_state(view: DecisionView<'_>, work: Vec<StateAction>) -> Vec<(ActionTarget, StateAction)> {
     let of_session = if view.has_agent { Vec::new() } else { leftovers::clear_session_agents(view.session) };
-    let of_chat =
-        leftovers::clear_chat_agent(view.chat).into_iter().map(|action| (ActionTarget::Chat, action));
+    let of_chat = work.into_iter().chain(leftovers::clear_turn(view.chat));
+    let of_chat = of_chat.map(|action| (ActionTarget::Chat, action));
     of_chat.chain(of_session.into_iter().map(|action| (ActionTarget::Session, action))).collect()
 }
 

@@ -10,6 +10,7 @@ use ahp_types::actions::{
 use ahp_types::state::SessionLifecycle;
 
 use super::{ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, reject};
+use crate::agent::History;
 use crate::directories::{MAX_DIRECTORIES, Primary, path_of};
 
 /// Handles a client's addition of a session directory.
@@ -22,8 +23,12 @@ pub(super) fn set(agent: &AgentState, view: DecisionView<'_>, directory: &str) -
     if path_of(directory).is_none() {
         return invalid_directory();
     }
-    let begun =
-        view.session.lifecycle != SessionLifecycle::Creating || !matches!(agent.phase, Phase::Cold(_));
+    // An agent that was opened in advance has not begun; it is opened again in the directory.
+    let is_unused = match &agent.phase {
+        Phase::Cold(_) | Phase::Live(History::Fresh) | Phase::Opening { prompt: None, .. } => true,
+        Phase::Live(_) | Phase::Opening { .. } | Phase::Asking { .. } | Phase::Closing(_) => false,
+    };
+    let begun = view.session.lifecycle != SessionLifecycle::Creating || !is_unused;
     if held.is_empty() && primary == Primary::Fixed && begun {
         return reject("this agent was started without a directory and cannot change to one");
     }

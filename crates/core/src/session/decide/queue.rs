@@ -3,14 +3,20 @@
 //! A queued message starts a turn when the chat is idle, unless the queue is held. It is
 //! held after a cancel, a truncation or a resumable failure, until a client sends, edits or
 //! reorders a message or resumes the turn. A steering message is sent to the agent at once,
-//! or as soon as one is open; if the turn ends before the agent has taken it, it starts the
+//! or as soon as one is open; the agent reports when it has added the message to the turn, and
+//! the message becomes a part of the turn. If the turn ends before that, the message starts the
 //! next turn.
 
 use ahp_types::actions::{
     ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, ChatQueuedMessagesReorderedAction,
-    StateAction,
+    ChatResponsePartAction, StateAction,
 };
-use ahp_types::state::{ChatState, Message, PendingMessage, PendingMessageKind, Turn, TurnState};
+use ahp_types::common::{JsonObject, StringOrMarkdown};
+use ahp_types::state::{
+    ChatState, Message, PendingMessage, PendingMessageKind, ResponsePart, SystemNotificationResponsePart,
+    Turn, TurnState,
+};
+use serde_json::json;
 
 use super::{ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, names, reject, turns};
 use crate::action::{TurnEffect, meaning};
@@ -20,6 +26,9 @@ use crate::ids::TurnId;
 /// Most queued messages per chat, far more than users need. Further messages are rejected,
 /// and the client keeps them.
 const MAX_QUEUED: usize = 256;
+
+/// The key of a part's `_meta` that marks it as a steering message.
+pub(in crate::session) const STEERING_META: &str = "innkeeper.steering";
 
 /// Handles a client's queued or steering message.
 pub(super) fn set(agent: &AgentState, view: DecisionView<'_>, set: &ChatPendingMessageSetAction) -> Decision {
@@ -63,14 +72,15 @@ pub(super) fn set(agent: &AgentState, view: DecisionView<'_>, set: &ChatPendingM
     decision
 }
 
-/// Sends a waiting steering message to an agent that has just received the message of the
-/// running turn.
-pub(super) fn send_waiting_steering(agent: &AgentState, view: DecisionView<'_>) -> Option<Effect> {
-    if !agent.features.steering {
-        return None;
-    }
-    let waiting = view.chat.steering_message.as_ref()?;
-    Some(steer(turns::running(view)?, &waiting.id, &waiting.message))
+/// Sends a waiting steering message to an agent that has just received the message of a
+/// turn.
+pub(super) fn send_waiting_steering(
+    agent: &AgentState,
+    view: DecisionView<'_>,
+    turn: &str,
+) -> Option<Effect> {
+    let waiting = view.chat.steering_message.as_ref().filter(|_| agent.features.steering)?;
+    Some(steer(turn, &waiting.id, &waiting.message))
 }
 
 fn steer(turn: &str, id: &str, message: &Message) -> Effect {
@@ -96,21 +106,61 @@ pub(super) fn removed(view: DecisionView<'_>, removed: &ChatPendingMessageRemove
     decision
 }
 
-/// Removes the steering message after the agent has taken it.
-pub(super) fn steering_taken(view: DecisionView<'_>, id: &str) -> Decision {
+/// Shows a steering message that the agent has taken in its turn, and removes it from the
+/// waiting messages. If a client has cancelled the turn in the meantime, the message is in the
+/// agent's record without an answer: it is shown in the turn that runs now, or else as a
+/// cancelled turn. It is not sent again.
+pub(super) fn steering_taken(
+    agent: &AgentState,
+    view: DecisionView<'_>,
+    id: &str,
+    turn: &TurnId,
+    message: &Message,
+) -> Decision {
     let mut decision = Decision::default();
-    // After a cancel it may have been moved to the queue.
-    let kind = if view.chat.steering_message.as_ref().is_some_and(|message| message.id == id) {
+    let is_folded = agent.folded.as_ref().is_some_and(|folded| folded.turn == *turn);
+    // A client may have replaced the message with another one of the same id.
+    let is_same = |waiting: &PendingMessage| waiting.id == id && waiting.message.text == message.text;
+    let Some(running) = turns::running(view) else {
+        let is_cancelled = |last: &Turn| last.id == turn.as_str() && last.state == TurnState::Cancelled;
+        if view.chat.turns.last().is_some_and(is_cancelled) && queued(view).iter().any(is_same) {
+            let actions = turns::cancelled_at_once(view, id, message.clone());
+            decision.actions.extend(actions.map(|action| (ActionTarget::Chat, action)));
+        }
+        return decision;
+    };
+    let is_own = is_folded || running == turn.as_str();
+    if !is_own && !queued(view).iter().any(is_same) {
+        return decision;
+    }
+    decision.works = is_own;
+    decision.actions.push((ActionTarget::Chat, steering_part(running, id, message)));
+    let kind = if view.chat.steering_message.as_ref().is_some_and(is_same) {
         Some(PendingMessageKind::Steering)
     } else {
-        let is_queued = queued(view).iter().any(|message| message.id == id);
-        is_queued.then_some(PendingMessageKind::Queued)
+        queued(view).iter().any(is_same).then_some(PendingMessageKind::Queued)
     };
     if let Some(kind) = kind {
         let removed = ChatPendingMessageRemovedAction { kind, id: id.to_owned() };
         decision.actions.push((ActionTarget::Chat, StateAction::ChatPendingMessageRemoved(removed)));
     }
     decision
+}
+
+/// The part that shows a steering message in its turn.
+fn steering_part(turn: &str, id: &str, message: &Message) -> StateAction {
+    let mut steering = json!({ "id": id });
+    let attachments = message.attachments.as_ref().map_or(0, Vec::len);
+    if attachments > 0
+        && let Some(steering) = steering.as_object_mut()
+    {
+        steering.insert("attachments".to_owned(), json!(attachments));
+    }
+    let part = ResponsePart::SystemNotification(SystemNotificationResponsePart {
+        content: StringOrMarkdown::from(message.text.clone()),
+        meta: Some(JsonObject::from_iter([(STEERING_META.to_owned(), steering)])),
+    });
+    StateAction::ChatResponsePart(ChatResponsePartAction { turn_id: turn.to_owned(), part, meta: None })
 }
 
 /// Starts the next waiting message, if the chat is idle and the queue is not held.

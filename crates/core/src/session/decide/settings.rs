@@ -9,7 +9,7 @@ use ahp_types::state::{
 use serde_json::Value;
 
 use super::{ActionTarget, Decision, DecisionView, Effect, reject};
-use crate::agent::{AgentCommand, AgentFeatures, ResourceToken};
+use crate::agent::{AgentCommand, AgentFeatures, ENVIRONMENT, ResourceToken, environment_problem};
 use crate::ids::ClientId;
 use crate::session::awaited;
 use crate::session::policy_inputs::{self, PERMISSIONS};
@@ -74,6 +74,11 @@ pub(super) fn config_changed(
         }
         if key == PERMISSIONS
             && let Some(problem) = policy_inputs::problem_of(value)
+        {
+            return reject(&format!("invalid value for \"{key}\": {problem}"));
+        }
+        if key == ENVIRONMENT
+            && let Some(problem) = environment_problem(value)
         {
             return reject(&format!("invalid value for \"{key}\": {problem}"));
         }

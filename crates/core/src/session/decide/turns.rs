@@ -9,12 +9,15 @@ use ahp_types::state::{
 };
 
 use super::children::is_child;
-use super::{ActionTarget, AgentState, CLOSING, Decision, DecisionView, Effect, Phase, names, reject, times};
+use super::{
+    ActionTarget, AgentState, CLOSING, Decision, DecisionView, Effect, Phase, leftovers, names, queue, ready,
+    reject, times,
+};
 use crate::agent::{AgentCommand, History, TurnMessage, TurnOutcome};
 use crate::ids::TurnId;
 use crate::session::amend::has_too_many_chats;
 use crate::session::record::record_of;
-use crate::storage::Rewind;
+use crate::storage::{Rewind, StoredTurn};
 
 /// Why an action on the turn of a subagent is rejected.
 const NOT_IN_CHILD: &str = "this chat belongs to a subagent; cancel or resume the turn of its parent chat";
@@ -44,7 +47,7 @@ pub(super) fn started(
         return reject(&format!("invalid startedAt: {reason}"));
     }
     let prompt = TurnMessage { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
-    send(agent, view, prompt)
+    send_with_steering(agent, view, prompt)
 }
 
 /// Starts a turn for a queued message.
@@ -55,7 +58,7 @@ pub(super) fn start(
     message: Message,
     queued_message_id: Option<String>,
 ) -> Decision {
-    let turn_id = new_turn_id(view, name);
+    let turn_id = new_turn_id(view.turns, name);
     let prompt = TurnMessage { turn: TurnId::new(&turn_id), message: message.clone() };
     let mut decision = send(agent, view, prompt);
     let started_at = view.time.to_owned();
@@ -64,10 +67,24 @@ pub(super) fn start(
     decision
 }
 
+/// The actions that show a waiting message as a cancelled turn, in a chat without a running
+/// turn.
+pub(super) fn cancelled_at_once(view: DecisionView<'_>, id: &str, message: Message) -> [StateAction; 2] {
+    let turn_id = new_turn_id(view.turns, id);
+    let started = ChatTurnStartedAction {
+        turn_id: turn_id.clone(),
+        started_at: view.time.to_owned(),
+        message,
+        queued_message_id: Some(id.to_owned()),
+        meta: None,
+    };
+    let cancelled = ChatTurnCancelledAction { turn_id, duration: 0, meta: None };
+    [StateAction::ChatTurnStarted(started), StateAction::ChatTurnCancelled(cancelled)]
+}
+
 /// A turn id that is unique in the chat and deterministic. Clients choose their own turn
 /// ids, so any id may be in use.
-fn new_turn_id(view: DecisionView<'_>, name: &str) -> String {
-    let turns = view.turns;
+pub(super) fn new_turn_id(turns: &[StoredTurn], name: &str) -> String {
     let mut candidates = (turns.len()..).map(|number| format!("{name}-{number}"));
     // There are more candidates than turns.
     candidates.find(|id| turns.iter().all(|turn| turn.id != *id)).unwrap_or_default()
@@ -109,8 +126,26 @@ pub(super) fn send(agent: &AgentState, view: DecisionView<'_>, prompt: TurnMessa
             let prompt = Some(Box::new(prompt));
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt });
         }
-        Phase::Live(_) => decision.effects.push(Effect::Agent(prompt.into())),
+        Phase::Live(history) => {
+            if *history == History::Fresh {
+                // The agent was opened in advance, and this is its first message.
+                decision.phase = Some(Phase::Live(History::Resume));
+            }
+            decision.actions.extend(ready(view));
+            decision.effects.push(Effect::Agent(prompt.into()));
+        }
         Phase::Asking { .. } | Phase::Closing(_) => return reject(CLOSING),
+    }
+    decision
+}
+
+/// Sends a message to the agent, followed by the steering message that is waiting. An agent
+/// that is not open gets the steering message after it has opened.
+fn send_with_steering(agent: &AgentState, view: DecisionView<'_>, prompt: TurnMessage) -> Decision {
+    let turn = prompt.turn.clone();
+    let mut decision = send(agent, view, prompt);
+    if matches!(agent.phase, Phase::Live(_)) {
+        decision.effects.extend(queue::send_waiting_steering(agent, view, turn.as_str()));
     }
     decision
 }
@@ -124,6 +159,8 @@ pub(super) fn cancelled(agent: &AgentState, view: DecisionView<'_>, turn: &str) 
         return reject(NOT_IN_CHILD);
     }
     let mut decision = Decision::default();
+    let leftovers = leftovers::clear_turn(view.chat).into_iter().chain(queue::requeue_steering(view));
+    decision.actions.extend(leftovers.map(|action| (ActionTarget::Chat, action)));
     match &agent.phase {
         Phase::Opening { history, prompt: _ } => {
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt: None });
@@ -182,8 +219,8 @@ pub(super) fn resumed(agent: &AgentState, view: DecisionView<'_>, turn: &str) ->
     if is_child(view.chat) {
         return reject(NOT_IN_CHILD);
     }
-    let mut decision =
-        send(agent, view, TurnMessage { turn: TurnId::new(turn), message: last.message.clone() });
+    let prompt = TurnMessage { turn: TurnId::new(turn), message: last.message.clone() };
+    let mut decision = send_with_steering(agent, view, prompt);
     decision.reopened = Some(true);
     decision
 }
@@ -202,7 +239,7 @@ pub(super) fn truncated(agent: &AgentState, view: DecisionView<'_>, turn: Option
     let mut decision = Decision::default();
     match &agent.phase {
         // An agent without history does not need to rewind.
-        Phase::Cold(History::Fresh) | Phase::Closing(_) => return decision,
+        Phase::Cold(History::Fresh) | Phase::Live(History::Fresh) | Phase::Closing(_) => return decision,
         Phase::Live(_) => {
             let to = turn.map(TurnId::new);
             decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));

@@ -123,3 +123,81 @@ fn rejects_removal_of_unknown_waiting_message() {
     let cancel_release = dispatch(Phase::Live(History::Resume), &chat, "c1", remove("steering", "s1"));
     assert_eq!(cancel_release.effects, [Effect::Agent(AgentCommand::Unsteer { id: "s1".to_owned() })]);
 }
+
+fn taken(chat: &ChatState, folded: Option<&str>, (turn, id, text): (&str, &str, &str)) -> Decision {
+    let folded = folded.map(prompt);
+    let agent = AgentState { folded, ..agent_state(Phase::Live(History::Resume)) };
+    let (session, message) = (session(), Box::new(user_message(text)));
+    let view = DecisionView {
+        session: &session,
+        chat,
+        turns: &stored(chat),
+        has_agent: true,
+        now: Duration::ZERO,
+        time: NOW,
+    };
+    let event = AgentEvent::SteeringTaken { id: id.to_owned(), turn: TurnId::new(turn), message };
+    decide(&agent, view, DecisionInput::Agent(event))
+}
+
+/// The chat's actions of a decision, as JSON.
+fn published(decision: &Decision) -> Vec<Value> {
+    decision.actions.iter().map(|(_, action)| serde_json::to_value(action).unwrap()).collect()
+}
+
+#[test]
+fn taken_steering_message_becomes_part_of_running_turn_only() {
+    let waiting = json!({"steeringMessage": {"id": "s1", "message": message()}});
+    let chat = chat_with(json!([]), waiting);
+    let part = |text: &str| {
+        json!({"type": "chat/responsePart", "turnId": "t1", "part": {
+            "kind": "systemNotification", "content": text, "_meta": {"innkeeper.steering": {"id": "s1"}},
+        }})
+    };
+    let removed = json!({"type": "chat/pendingMessageRemoved", "kind": "steering", "id": "s1"});
+    let text = "hello there";
+    assert_eq!(published(&taken(&chat, None, ("t1", "s1", text))), [part(text), removed.clone()]);
+    assert_eq!(published(&taken(&chat, Some("own"), ("own", "s1", text))), [part(text), removed]);
+    // The waiting message has replaced the one that the agent took.
+    assert_eq!(published(&taken(&chat, None, ("t1", "s1", "another"))), [part("another")]);
+    for other in ["t0", "own"] {
+        assert_eq!(published(&taken(&chat, None, (other, "s1", text))), [Value::Null; 0]);
+    }
+}
+
+#[test]
+fn steering_part_counts_attachments() {
+    let attachment = serde_json::from_value(json!({"type": "simple", "label": "a.txt"})).unwrap();
+    let message = Message { attachments: Some(vec![attachment]), ..user_message("look") };
+    let event =
+        AgentEvent::SteeringTaken { id: "s1".to_owned(), turn: TurnId::new("t1"), message: message.into() };
+    let decision = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(event));
+    let meta = &published(&decision)[0]["part"]["_meta"]["innkeeper.steering"];
+    assert_eq!(*meta, json!({"id": "s1", "attachments": 1}));
+}
+
+#[test]
+fn waiting_steering_message_follows_message_of_started_or_resumed_turn() {
+    let mut chat = chat(None);
+    let pending = json!({"id": "s1", "message": message()});
+    chat.steering_message = Some(serde_json::from_value(pending).unwrap());
+    let error = json!({"kind": "error", "error": {"errorType": "x", "message": "y"}, "resumable": true});
+    let failed = json!({"id": "old", "message": message(), "responseParts": [error], "state": "error"});
+    chat.turns = vec![serde_json::from_value(failed).unwrap()];
+    let start = json!({"type": "chat/turnStarted", "turnId": "t1", "startedAt": NOW, "message": message()});
+    let resume = json!({"type": "chat/turnResume", "turnId": "old"});
+    for (action, turn) in [(start, "t1"), (resume, "old")] {
+        let decision = dispatch(Phase::Live(History::Resume), &chat, "c1", action.clone());
+        assert!(
+            matches!(
+                decision.effects.as_slice(),
+                [Effect::Agent(AgentCommand::Prompt { turn: one, .. }), Effect::Agent(AgentCommand::Steer { turn: two, .. })]
+                    if one.as_str() == turn && two.as_str() == turn
+            ),
+            "{action}: {decision:?}"
+        );
+        // The opening sends it, too.
+        let cold = dispatch(Phase::Cold(History::Resume), &chat, "c1", action);
+        assert!(matches!(cold.effects.as_slice(), [Effect::OpenAgent { .. }]), "{cold:?}");
+    }
+}

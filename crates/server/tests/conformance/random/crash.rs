@@ -30,6 +30,9 @@ const STORED_FIRST: [&str; 6] = [
     "chat/truncated",
 ];
 
+/// The start of the note about background work that ended with the host.
+const NOTE: &str = "Stopped with the host: ";
+
 /// The states of a chat and its session.
 struct ChatDocuments {
     chat: Value,
@@ -153,6 +156,14 @@ impl ChatDocuments {
         let turns = |documents: &Self| documents.chat["turns"].as_array().unwrap().clone();
         let (old, mut new) = (turns(self), turns(after));
         let active = &self.chat["activeTurn"];
+        let works = self.chat["backgroundWork"].as_array().map_or(0, Vec::len);
+        let is_note = |turn: &Value| turn["message"]["text"].as_str().unwrap().starts_with(NOTE);
+        if new.len() > old.len() && new.last().is_some_and(is_note) {
+            assert!(works > 0 && !active.is_object(), "a note without work");
+            new.pop();
+        }
+        let left = after.chat["backgroundWork"].as_array().map_or(0, Vec::len);
+        assert_eq!(left, 0, "background work without an agent");
         if active.is_object() {
             let interrupted = new.pop().expect("the interrupted turn");
             check_interrupted(active, &interrupted, expected);
@@ -192,6 +203,7 @@ fn check_interrupted(active: &Value, interrupted: &Value, expected: ExpectedStat
     let (old, mut new) = (parts(active), parts(interrupted));
     let error = new.pop().expect("an error part");
     assert_eq!(error["kind"], "error");
+    new.pop_if(|part| part["content"].as_str().is_some_and(|text| text.starts_with(NOTE)));
     match expected {
         ExpectedState::Everything => assert_eq!(new, old, "agent output"),
         ExpectedState::Decisions => assert!(old.starts_with(&new), "{new:?} is not a prefix of {old:?}"),

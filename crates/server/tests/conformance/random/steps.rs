@@ -13,6 +13,10 @@ pub(super) enum Step {
     Client { client: usize, action: ClientAction },
     /// The agent sends an event, if there is an agent.
     Agent(AgentStep),
+    /// A client stops all work, or one piece of it.
+    Stop { work: Option<usize> },
+    /// A client restarts the agent, if there is one.
+    RestartAgent,
     /// The edit log of the session changes.
     Edit { files: usize, added: i64 },
     /// A client disconnects.
@@ -74,6 +78,8 @@ pub(super) enum AgentStep {
     Title,
     Discard { call: usize },
     Todo { items: usize },
+    Work { work: usize },
+    WorkDone { work: usize },
     Complete,
     Crash,
 }
@@ -86,6 +92,13 @@ pub(super) fn message_id(number: usize) -> String {
     format!("m{number}")
 }
 
+pub(super) fn work_id(number: usize) -> String {
+    format!("w{number}")
+}
+
+/// The text of all waiting messages.
+pub(super) const WAITING_TEXT: &str = "waits";
+
 /// The address of an edited file.
 pub(super) fn file_uri(number: usize) -> String {
     format!("file:///w/{number}")
@@ -96,6 +109,8 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (client.clone(), client_action()).prop_map(|(client, action)| Step::Client { client, action }),
         8 => agent_step().prop_map(Step::Agent),
+        1 => proptest::option::of(0..3_usize).prop_map(|work| Step::Stop { work }),
+        1 => Just(Step::RestartAgent),
         3 => (0..4_usize, 0..3_i64).prop_map(|(files, added)| Step::Edit { files, added }),
         1 => client.clone().prop_map(|client| Step::Disconnect { client }),
         4 => client.prop_map(|client| Step::Reconnect { client }),
@@ -154,7 +169,9 @@ fn agent_step() -> impl Strategy<Value = AgentStep> {
         2 => Just(AgentStep::Ask),
         2 => few.clone().prop_map(|call| AgentStep::Discard { call }),
         1 => few.clone().prop_map(|items| AgentStep::Todo { items }),
-        1 => few.prop_map(|message| AgentStep::Steered { message }),
+        2 => few.clone().prop_map(|work| AgentStep::Work { work }),
+        1 => few.clone().prop_map(|work| AgentStep::WorkDone { work }),
+        2 => few.prop_map(|message| AgentStep::Steered { message }),
         1 => Just(AgentStep::Title),
         2 => Just(AgentStep::Complete),
         1 => Just(AgentStep::Crash),
@@ -202,7 +219,7 @@ impl ClientAction {
                 (true, json!({"type": "chat/truncated", "turnId": format!("t{turn}")}))
             }
             Self::Pend { steering, message } => {
-                (true, pending(pending_kind(*steering), &message_id(*message), "waits"))
+                (true, pending(pending_kind(*steering), &message_id(*message), WAITING_TEXT))
             }
             Self::Unpend { steering, message } => {
                 let (kind, id) = (pending_kind(*steering), message_id(*message));

@@ -1,0 +1,313 @@
+//! Work in the background, stopping it, and silence, against a fake runtime on a paused clock.
+
+use innkeeper_core::agent::{StopTarget, StoppedWork, WorkKind};
+use serde_json::Value;
+
+use super::tests::Scene;
+use super::*;
+
+/// What the session is told next: actions as JSON, and other events as text.
+async fn told(scene: &mut Scene) -> Value {
+    loop {
+        match scene.events.recv().await.unwrap() {
+            AgentEvent::Action(action) => return serde_json::to_value(*action).unwrap(),
+            AgentEvent::TurnStarted { turn, message } => {
+                return json!({"started": turn.as_str(), "message": message});
+            }
+            AgentEvent::TurnEnded { turn, .. } => return json!({"ended": turn.as_str()}),
+            AgentEvent::WorkStopped { request, result } => {
+                return json!({"request": request, "result": format!("{result:?}")});
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Waits for an action of this kind.
+async fn action(scene: &mut Scene, kind: &str) -> Value {
+    loop {
+        let told = told(scene).await;
+        if told["type"] == kind {
+            return told;
+        }
+    }
+}
+
+fn task(subtype: &str, fields: Value) -> Value {
+    let mut frame = json!({"type": "system", "subtype": subtype, "task_id": "b1", "tool_use_id": "call"});
+    frame.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    frame
+}
+
+async fn bash(scene: &mut Scene, command: &str) {
+    let call = json!({"type": "tool_use", "id": "call", "name": "Bash", "input": {"command": command}});
+    scene.runtime.say(json!({"type": "assistant", "message": {"id": "m1", "content": [call]}})).await;
+    action(scene, "chat/toolCallReady").await;
+}
+
+fn result_of(call: &str, structured: Value) -> Value {
+    let block = json!({"type": "tool_result", "tool_use_id": call, "content": "x"});
+    json!({"type": "user", "message": {"content": [block]}, "tool_use_result": structured})
+}
+
+async fn stop(scene: &Scene, request: u64, target: StopTarget) {
+    scene.commands.send(AgentCommand::StopWork { request, target }).await.unwrap();
+}
+
+fn stopped(label: &str) -> String {
+    let work = vec![StoppedWork { kind: WorkKind::Command, label: label.to_owned() }];
+    format!("{:?}", Ok::<_, String>(work))
+}
+
+#[tokio::test(start_paused = true)]
+async fn background_work_is_listed_and_named_by_the_turn_that_follows() {
+    for is_older in [false, true] {
+        let mut scene = Scene::in_turn().await;
+        bash(&mut scene, "make all").await;
+        let flag = if is_older { json!({}) } else { json!({"is_backgrounded": true}) };
+        let started = task("task_started", json!({"description": "build", "task_type": "local_bash"}));
+        let mut started = started.as_object().unwrap().clone();
+        started.extend(flag.as_object().unwrap().clone());
+        scene.runtime.say(Value::Object(started)).await;
+        scene.runtime.say(result_of("call", json!({"backgroundTaskId": "b1"}))).await;
+        let work = action(&mut scene, "chat/backgroundWorkSet").await["work"].clone();
+        assert_eq!((&work["kind"], &work["id"]), (&json!("shell"), &json!("b1")));
+        assert_eq!((&work["label"], &work["command"]), (&json!("build"), &json!("make all")));
+        assert_eq!(work["_meta"]["innkeeper.work"], json!({"toolCallId": "call", "turnId": "turn"}));
+        scene.runtime.result(json!({})).await;
+        scene
+            .runtime
+            .say(json!({"type": "system", "subtype": "session_state_changed", "state": "idle"}))
+            .await;
+        scene.runtime.say(task("task_updated", json!({"patch": {"status": "completed"}}))).await;
+        let removed = action(&mut scene, "chat/backgroundWorkRemoved").await;
+        assert_eq!(removed["id"], "b1");
+        let summary = "Background command \"build\" completed";
+        let ended = json!({"status": "completed", "summary": summary, "output_file": "/tasks/b1.output"});
+        scene.runtime.say(task("task_notification", ended)).await;
+        scene.runtime.say(json!({"type": "system", "subtype": "init", "capabilities": []})).await;
+        let started = loop {
+            let told = told(&mut scene).await;
+            assert_ne!(told["type"], "chat/backgroundWorkRemoved", "removed twice");
+            if told["started"].is_string() {
+                break told;
+            }
+        };
+        assert_eq!(started["message"]["text"], summary);
+        let expected = json!({
+            "id": "b1", "kind": "command", "label": "build", "status": "completed",
+            "toolCallId": "call", "turnId": "turn",
+        });
+        assert_eq!(started["message"]["_meta"]["innkeeper.work"], expected);
+        scene.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn command_is_stopped_as_soon_as_it_is_a_task() {
+    let mut scene = Scene::in_turn().await;
+    bash(&mut scene, "make all").await;
+    stop(&scene, 7, StopTarget::ToolCall("call".to_owned())).await;
+    assert!(scene.runtime.is_silent(Duration::from_secs(2)).await, "the task is not known");
+    let started = json!({"description": "build", "task_type": "local_bash", "is_backgrounded": false});
+    scene.runtime.say(task("task_started", started)).await;
+    let ignored = scene.runtime.request("stop_task").await;
+    assert_eq!(ignored["request"]["task_id"], "b1");
+    scene.runtime.agree(&ignored).await;
+    // Some runtimes accept the request and ignore it.
+    let heeded = scene.runtime.request("stop_task").await;
+    scene.runtime.say(task("task_updated", json!({"patch": {"status": "killed"}}))).await;
+    scene.runtime.agree(&heeded).await;
+    let answer = answer_to(&mut scene, 7).await;
+    assert_eq!(answer["result"], stopped("make all"));
+    let mut result = result_of("call", json!("Error: Exit code 137"));
+    result["message"]["content"][0]["is_error"] = json!(true);
+    scene.runtime.say(result).await;
+    let complete = action(&mut scene, "chat/toolCallComplete").await;
+    assert_eq!(complete["result"]["error"]["code"], "cancelled", "{complete}");
+    scene.stop().await;
+}
+
+/// The driver's answer to a request to stop work.
+async fn answer_to(scene: &mut Scene, request: u64) -> Value {
+    loop {
+        let told = told(scene).await;
+        if told["request"] == request {
+            return told;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_continues_in_the_background_is_stopped_there() {
+    let launches = [
+        ("Bash", json!({"backgroundTaskId": "b1"}), WorkKind::Command),
+        ("Agent", json!({"status": "async_launched", "agentId": "b1"}), WorkKind::Subagent),
+    ];
+    for (name, launched, kind) in launches {
+        let mut scene = Scene::in_turn().await;
+        let input = json!({"command": "make all", "description": "build"});
+        let call = json!({"type": "tool_use", "id": "call", "name": name, "input": input});
+        scene.runtime.say(json!({"type": "assistant", "message": {"id": "m1", "content": [call]}})).await;
+        action(&mut scene, "chat/toolCallReady").await;
+        stop(&scene, 7, StopTarget::ToolCall("call".to_owned())).await;
+        assert!(scene.runtime.is_silent(Duration::from_secs(1)).await, "the task is not known");
+        scene.runtime.say(result_of("call", launched)).await;
+        let request = scene.runtime.request("stop_task").await;
+        assert_eq!(request["request"]["task_id"], "b1");
+        scene.runtime.say(task("task_updated", json!({"patch": {"status": "killed"}}))).await;
+        scene.runtime.agree(&request).await;
+        let answer = answer_to(&mut scene, 7).await;
+        let work = vec![StoppedWork { kind, label: "build".to_owned() }];
+        assert_eq!(answer["result"], format!("{:?}", Ok::<_, String>(work)));
+        scene.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_or_unstoppable_work_is_not_stopped() {
+    let mut scene = Scene::in_turn().await;
+    bash(&mut scene, "make all").await;
+    for (target, reason) in [
+        (StopTarget::ToolCall("other".to_owned()), "not running"),
+        (StopTarget::Work("b9".to_owned()), "not running"),
+        // No task is reported for the call.
+        (StopTarget::ToolCall("call".to_owned()), "Stop the turn instead"),
+    ] {
+        stop(&scene, 1, target).await;
+        let answer = loop {
+            let told = told(&mut scene).await;
+            if told["request"] == 1 {
+                break told;
+            }
+        };
+        assert!(answer["result"].to_string().contains(reason), "{answer}");
+    }
+    stop(&scene, 2, StopTarget::Background).await;
+    assert_eq!(told(&mut scene).await, json!({"request": 2, "result": "Ok([])"}));
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_result_does_not_appear_in_another_turn() {
+    let mut scene = Scene::in_turn().await;
+    bash(&mut scene, "make all").await;
+    scene.runtime.result(json!({})).await;
+    scene.runtime.say(json!({"type": "system", "subtype": "session_state_changed", "state": "idle"})).await;
+    while told(&mut scene).await["ended"] != "turn" {}
+    scene.prompt("next", None).await;
+    let next = scene.runtime.prompt().await;
+    scene.runtime.lifecycle(&next, "started").await;
+    scene.runtime.text("m2", "the next answer").await;
+    scene.runtime.say(result_of("call", json!({"stdout": "late"}))).await;
+    scene.runtime.result(json!({"user_message_uuids": [next]})).await;
+    loop {
+        let told = told(&mut scene).await;
+        assert_ne!(told["type"], "chat/toolCallComplete", "{told}");
+        if told["ended"] == "next" {
+            break;
+        }
+    }
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_turn_says_what_it_waits_for() {
+    let mut scene = Scene::in_turn().await;
+    let began = Instant::now();
+    let activity = action(&mut scene, "chat/activityChanged").await;
+    assert_eq!(activity["activity"], "Waiting for the model for 20 s");
+    assert!(began.elapsed() >= Duration::from_secs(20));
+    let activity = action(&mut scene, "chat/activityChanged").await;
+    assert_eq!(activity["activity"], "Waiting for the model for 30 s");
+    let call = json!({"type": "tool_use", "id": "call", "name": "Bash", "input": {"command": "make"}});
+    scene.runtime.say(json!({"type": "assistant", "message": {"id": "m1", "content": [call]}})).await;
+    assert_eq!(action(&mut scene, "chat/activityChanged").await["activity"], Value::Null);
+    let activity = action(&mut scene, "chat/activityChanged").await;
+    assert_eq!(activity["activity"], "Running Bash for 20 s");
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn result_that_an_older_runtime_holds_back_does_not_prolong_the_turn() {
+    let mut scene = Scene::start().await;
+    scene.prompt("turn", None).await;
+    let uuid = scene.runtime.prompt().await;
+    scene
+        .runtime
+        .say(json!({"type": "user", "isReplay": true, "uuid": uuid, "message": {"content": "x"}}))
+        .await;
+    let agent = json!({"description": "look", "task_type": "local_agent", "task_id": "a1"});
+    scene.runtime.say(task("task_started", agent)).await;
+    let launched = json!({"status": "async_launched", "agentId": "a1"});
+    scene.runtime.say(result_of("call", launched)).await;
+    assert_eq!(action(&mut scene, "chat/backgroundWorkSet").await["work"]["kind"], "subagent");
+    let stream = |event: Value| json!({"type": "stream_event", "event": event});
+    scene.runtime.say(stream(json!({"type": "message_start", "message": {"id": "m1"}}))).await;
+    scene.runtime.say(stream(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}))).await;
+    scene.runtime.say(stream(json!({"type": "message_stop"}))).await;
+    // Progress of the subagent does not prolong the turn.
+    scene.runtime.say(task("task_progress", json!({"task_id": "a1"}))).await;
+    while told(&mut scene).await["ended"] != "turn" {}
+
+    // A cancelled turn is over with the note about the interrupt, so that the subagent survives.
+    scene.prompt("next", None).await;
+    let uuid = scene.runtime.prompt().await;
+    scene
+        .runtime
+        .say(json!({"type": "user", "isReplay": true, "uuid": uuid, "message": {"content": "x"}}))
+        .await;
+    scene.runtime.text("m2", "an answer").await;
+    action(&mut scene, "chat/responsePart").await;
+    scene.cancel("next").await;
+    let interrupt = scene.runtime.request("interrupt").await;
+    scene.runtime.agree(&interrupt).await;
+    let note = json!([{"type": "text", "text": "[Request interrupted by user]"}]);
+    scene.runtime.say(json!({"type": "user", "message": {"content": note}})).await;
+    assert!(scene.runtime.is_silent(Duration::from_secs(10)).await, "the turn is interrupted again");
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_turn_follows_a_subagent_that_was_stopped_after_many_commands() {
+    let mut scene = Scene::in_turn().await;
+    let ids = (0..65).map(|number| format!("b{number}")).chain(["a1".to_owned()]);
+    for (request, id) in (0..).zip(ids) {
+        let task_type = if id == "a1" { "local_agent" } else { "local_bash" };
+        let started =
+            json!({"task_id": id, "description": id, "task_type": task_type, "is_backgrounded": true});
+        scene.runtime.say(task("task_started", started)).await;
+        action(&mut scene, "chat/backgroundWorkSet").await;
+        stop(&scene, request, StopTarget::Background).await;
+        let asked = scene.runtime.request("stop_task").await;
+        scene.runtime.say(task("task_updated", json!({"task_id": id, "patch": {"status": "killed"}}))).await;
+        let ended = json!({"task_id": id, "status": "stopped", "summary": id, "output_file": "/o"});
+        scene.runtime.say(task("task_notification", ended)).await;
+        scene.runtime.agree(&asked).await;
+        while told(&mut scene).await["request"] != request {}
+    }
+    scene.runtime.result(json!({})).await;
+    while told(&mut scene).await["ended"] != "turn" {}
+    scene.runtime.say(json!({"type": "system", "subtype": "init", "capabilities": []})).await;
+    let interrupt = scene.runtime.request("interrupt");
+    assert!(tokio::time::timeout(Duration::from_secs(10), interrupt).await.is_ok(), "a turn follows");
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_does_not_end_is_named() {
+    let mut scene = Scene::in_turn().await;
+    let started = json!({"description": "build", "task_type": "local_bash", "is_backgrounded": true});
+    scene.runtime.say(task("task_started", started)).await;
+    action(&mut scene, "chat/backgroundWorkSet").await;
+    stop(&scene, 1, StopTarget::Background).await;
+    let answer = loop {
+        let told = told(&mut scene).await;
+        if told["request"] == 1 {
+            break told;
+        }
+    };
+    let expected = "Still running: build. Restart the agent to end them.";
+    assert_eq!(answer["result"], format!("{:?}", Err::<(), _>(expected)));
+    scene.stop().await;
+}
