@@ -83,7 +83,7 @@ async fn converse(
         }
     }
     // The send fails if the session has already ended.
-    events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.ok();
+    events.send(AgentEvent::Closed { history: History::Resume, unsent: None, restart: None }).await.ok();
 }
 
 /// Waits until the turn is cancelled.

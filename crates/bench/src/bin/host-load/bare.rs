@@ -2,9 +2,8 @@
 //! stdout. Its permission requests are allowed at once. Dropping it kills the process.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use innkeeper_bench::monotonic_nanos;
@@ -16,24 +15,31 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use uuid::Uuid;
 
 use crate::call_times::CallTimes;
+use crate::turn_times::TurnTimes;
 
 /// The command and environment of one of the host's runtimes.
-#[derive(Debug)]
-struct RuntimeLaunch {
+#[derive(Clone, Debug)]
+pub(crate) struct RuntimeLaunch {
     /// Program and arguments.
     command: Vec<String>,
     environment: BTreeMap<String, String>,
+    /// Content of the settings file, which the host removes with its runtime.
+    settings: Option<String>,
+    work_dir: PathBuf,
 }
 
 impl RuntimeLaunch {
     /// Reads them from the warden of the host's only runtime, which was started with the
     /// same values.
-    fn of(host: &TestHost) -> Result<Self> {
+    pub(crate) fn of(host: &TestHost) -> Result<Self> {
         let processes = host.processes();
         let warden =
             processes.iter().find(|process| process.is_warden()).context("the host has no runtime")?;
-        let command =
+        let command: Vec<String> =
             warden.arguments.iter().skip_while(|argument| *argument != "--").skip(1).cloned().collect();
+        let settings = command.iter().find_map(|argument| argument.strip_prefix("--settings="));
+        let settings = settings.map(std::fs::read_to_string).transpose();
+        let settings = settings.context("cannot read the host's settings")?;
         let environment = std::fs::read(format!("/proc/{}/environ", warden.pid))?;
         let environment = environment
             .split(|byte| *byte == 0)
@@ -42,7 +48,7 @@ impl RuntimeLaunch {
             .filter(|(name, _)| *name != "INNKEEPER_RUNTIME")
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
-        Ok(Self { command, environment })
+        Ok(Self { command, environment, settings, work_dir: host.work_dir() })
     }
 
     /// Changes the conversation id and copies private files to `folder`.
@@ -51,8 +57,7 @@ impl RuntimeLaunch {
         let (old, new) = (id.context("the runtime was started without --session-id")?, Uuid::new_v4());
         let (old, new) = (old.to_owned(), new.to_string());
         for argument in &mut self.command {
-            if let Some(path) = argument.strip_prefix("--settings=") {
-                let settings = std::fs::read_to_string(path).context("cannot read the host's settings")?;
+            if let Some(settings) = self.settings.as_ref().filter(|_| argument.starts_with("--settings=")) {
                 let copy = folder.join("settings.json");
                 std::fs::write(&copy, settings.replace(&old, &new))?;
                 *argument = format!("--settings={}", copy.display());
@@ -77,17 +82,51 @@ pub(crate) enum HookUse {
 /// A running runtime.
 #[derive(Debug)]
 pub(crate) struct BareRuntime {
-    _process: Child,
+    process: Child,
     stdin: ChildStdin,
     stdout: Lines<BufReader<ChildStdout>>,
-    _files: TempDir,
+    launch: RuntimeLaunch,
+    files: TempDir,
+}
+
+/// A conversation without a runtime.
+#[derive(Debug)]
+pub(crate) struct SuspendedRuntime {
+    launch: RuntimeLaunch,
+    files: TempDir,
+}
+
+impl SuspendedRuntime {
+    /// Starts another runtime that resumes the conversation.
+    pub(crate) async fn resume(self) -> Result<BareRuntime> {
+        BareRuntime::spawn(self.launch, HookUse::None, self.files).await
+    }
 }
 
 impl BareRuntime {
     /// Starts a runtime with the options of the host's runtime.
     pub(crate) async fn beside(host: &TestHost, hook: HookUse) -> Result<Self> {
+        Self::start(&RuntimeLaunch::of(host)?, hook).await
+    }
+
+    /// Starts a runtime with a new conversation and waits until it is ready.
+    pub(crate) async fn start(launch: &RuntimeLaunch, hook: HookUse) -> Result<Self> {
         let files = tempfile::tempdir().context("cannot create a temporary directory")?;
-        let launch = RuntimeLaunch::of(host)?.for_new_conversation(files.path())?;
+        let launch = launch.clone().for_new_conversation(files.path())?;
+        Self::spawn(launch, hook, files).await
+    }
+
+    /// Kills the runtime and returns what another one needs to resume its conversation.
+    pub(crate) async fn suspend(mut self) -> Result<SuspendedRuntime> {
+        self.process.kill().await.context("cannot kill the runtime")?;
+        let Self { mut launch, files, .. } = self;
+        for argument in &mut launch.command {
+            *argument = argument.replace("--session-id=", "--resume=");
+        }
+        Ok(SuspendedRuntime { launch, files })
+    }
+
+    async fn spawn(launch: RuntimeLaunch, hook: HookUse, files: TempDir) -> Result<Self> {
         let (program, arguments) =
             launch.command.split_first().context("no program in the warden's arguments")?;
         #[expect(
@@ -99,7 +138,7 @@ impl BareRuntime {
             .args(arguments)
             .env_clear()
             .envs(&launch.environment)
-            .current_dir(host.work_dir())
+            .current_dir(&launch.work_dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -107,8 +146,8 @@ impl BareRuntime {
         let mut process = command.spawn().with_context(|| format!("cannot start {program}"))?;
         let stdin = process.stdin.take().context("the runtime has no stdin")?;
         let stdout = process.stdout.take().context("the runtime has no stdout")?;
-        let mut runtime =
-            Self { _process: process, stdin, stdout: BufReader::new(stdout).lines(), _files: files };
+        let stdout = BufReader::new(stdout).lines();
+        let mut runtime = Self { process, stdin, stdout, launch, files };
         let initialize = match hook {
             HookUse::None => json!({"subtype": "initialize"}),
             HookUse::BeforeEachUse => {
@@ -122,16 +161,26 @@ impl BareRuntime {
         Ok(runtime)
     }
 
-    /// Runs a turn; returns the time to its first delta.
-    pub(crate) async fn turn(&mut self, text: &str) -> Result<Duration> {
+    /// Kills the runtime and waits for its end.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.process.kill().await.context("cannot kill the runtime")
+    }
+
+    pub(crate) fn pid(&self) -> Result<u32> {
+        self.process.id().context("the runtime has exited")
+    }
+
+    /// Runs a turn.
+    pub(crate) async fn turn(&mut self, text: &str) -> Result<TurnTimes> {
         let message = user_message(text);
         let since = monotonic_nanos();
         self.write(&message).await?;
         self.line_with(r#""type":"content_block_delta""#).await?;
-        let took = Duration::from_nanos(monotonic_nanos().saturating_sub(since));
+        let first_delta = monotonic_nanos();
         let result = self.line_with(r#""type":"result""#).await?;
+        let end = monotonic_nanos();
         ensure!(result.contains(r#""subtype":"success""#), "the turn failed: {result}");
-        Ok(took)
+        Ok(TurnTimes::new(since, first_delta, end))
     }
 
     /// Runs a turn with tool calls; returns their times. The hook has no objections, and every
@@ -188,6 +237,18 @@ impl BareRuntime {
     async fn next_line(&mut self) -> Result<String> {
         self.stdout.next_line().await?.context("the runtime exited")
     }
+}
+
+/// Starts a runtime and runs its first turn. The times include the start.
+pub(crate) async fn first_turn(
+    start: impl Future<Output = Result<BareRuntime>>,
+    text: &str,
+) -> Result<(BareRuntime, TurnTimes)> {
+    let since = monotonic_nanos();
+    let mut runtime = start.await?;
+    let started = monotonic_nanos().saturating_sub(since) as f64 / 1e6;
+    let TurnTimes { first_delta, end } = runtime.turn(text).await?;
+    Ok((runtime, TurnTimes { first_delta: started + first_delta, end: started + end }))
 }
 
 /// A user's message in the runtime's format.

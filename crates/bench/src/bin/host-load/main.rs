@@ -1,6 +1,7 @@
 //! Host benchmark: the cost of a commit and of a permission decision, the delay of many
 //! clients, the time to open a long chat, the resources of an idle host, the time the
-//! host adds to a turn and to a tool call that needs permission, and the cost of recording edits.
+//! host adds to a turn and to a tool call that needs permission, the memory of many sessions, and the
+//! cost of recording edits.
 //!
 //! It starts its hosts on 127.0.0.1 and stops them. `scripts/bench` and `scripts/soak`
 //! build and run this program. It also serves as the host under load, in a separate
@@ -20,8 +21,11 @@ mod policy;
 mod pressure;
 mod process;
 mod report;
+mod sessions;
 mod slow_client;
 mod turn;
+mod turn_client;
+mod turn_times;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -52,8 +56,10 @@ struct HostLoadOptions {
 enum LoadCommand {
     /// Measure the host on this machine and print a table
     Bench(BenchOptions),
-    /// Measure the first delta of a turn through the host and from a bare runtime
+    /// Measure the first delta and the end of turns through the host and from a bare runtime
     Turn(RuntimeOptions),
+    /// Measure the memory of many open sessions, and the first answer of a released session
+    Sessions(RuntimeOptions),
     /// Measure tool calls that a permission rule of the host allows, and those of a bare runtime
     Permissions(RuntimeOptions),
     /// Measure what recording edits adds to a turn, and the search for changed files
@@ -137,7 +143,9 @@ fn run(options: HostLoadOptions) -> Result<ExitCode> {
             runtime(tokio::runtime::Builder::new_current_thread())?
                 .block_on(unless_stopped(deadline, bench(&options)))
         }
-        LoadCommand::Turn(options) => on_one_thread(options.deadline(), turn(&options)),
+        // Many runtimes are started one after the other, here and below.
+        LoadCommand::Turn(options) => on_one_thread(3 * options.deadline(), turn(&options)),
+        LoadCommand::Sessions(options) => on_one_thread(3 * options.deadline(), sessions(&options)),
         LoadCommand::Permissions(options) => on_one_thread(options.deadline(), permissions(&options)),
         LoadCommand::Edits(options) => on_one_thread(Duration::from_secs(options.deadline), edits(&options)),
         LoadCommand::Slow(options) => {
@@ -204,6 +212,15 @@ async fn turn(options: &RuntimeOptions) -> Result<ExitCode> {
     let mut report = LoadReport::default();
     for claude in claude {
         turn::measure(&bench.innkeeper, claude, bench.quick, &mut report).await?;
+    }
+    print(&report, bench)
+}
+
+async fn sessions(options: &RuntimeOptions) -> Result<ExitCode> {
+    let RuntimeOptions { bench, claude } = options;
+    let mut report = LoadReport::default();
+    for claude in claude {
+        sessions::measure(&bench.innkeeper, claude, bench.quick, &mut report).await?;
     }
     print(&report, bench)
 }

@@ -3,7 +3,16 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+
+/// How long a process must use no CPU time to count as idle.
+const IDLE_TIME: Duration = Duration::from_millis(300);
+
+/// How long a process may take to become idle.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// CPU time that does not count, such as that of timers.
+const IDLE_USE: Duration = Duration::from_millis(3);
 
 /// Bytes of memory.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +21,23 @@ pub(crate) struct ProcessMemory {
     pub(crate) resident: u64,
     /// Resident memory; shared pages count in proportion (PSS).
     pub(crate) proportional: u64,
+}
+
+/// Waits until a process has nothing to do.
+pub(crate) async fn idle(pid: u32) -> Result<()> {
+    let idle = async {
+        let mut before = processor_time(pid)?;
+        loop {
+            tokio::time::sleep(IDLE_TIME).await;
+            let now = processor_time(pid)?;
+            if now.saturating_sub(before) < IDLE_USE {
+                return Ok(());
+            }
+            before = now;
+        }
+    };
+    let waited = tokio::time::timeout(IDLE_TIMEOUT, idle).await;
+    waited.with_context(|| format!("timed out waiting until process {pid} is idle"))?
 }
 
 /// CPU time of a process so far.
@@ -25,7 +51,6 @@ pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
 /// Current memory of a process.
 #[cfg(target_os = "linux")]
 pub(crate) fn memory(pid: u32) -> Result<ProcessMemory> {
-    use anyhow::Context as _;
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
         .with_context(|| format!("cannot read the memory of process {pid}"))?;
     let bytes = |name: &str| {

@@ -76,6 +76,15 @@ pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// The 95 % confidence interval of the median; NaN for an empty list.
+pub(crate) fn median_interval(mut numbers: Vec<f64>) -> (f64, f64) {
+    numbers.sort_unstable_by(f64::total_cmp);
+    let count = numbers.len();
+    let half_width = (0.98 * (count as f64).sqrt()).ceil() as usize;
+    let at = |index: usize| numbers.get(index.min(count.saturating_sub(1))).copied().unwrap_or(f64::NAN);
+    (at((count / 2).saturating_sub(half_width)), at(count / 2 + half_width))
+}
+
 /// Nearest-rank percentiles; NaN for an empty list.
 pub(crate) fn percentiles<const N: usize>(mut numbers: Vec<f64>, per_cent: [usize; N]) -> [f64; N] {
     numbers.sort_unstable_by(f64::total_cmp);
@@ -88,6 +97,16 @@ pub(crate) fn percentiles<const N: usize>(mut numbers: Vec<f64>, per_cent: [usiz
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interval_of_median_becomes_narrow_with_many_numbers() {
+        let interval =
+            |count: u32| median_interval((0..count).map(|n| f64::from(n) / f64::from(count)).collect());
+        assert_eq!(interval(4), (0.0, 0.75));
+        let (low, high) = interval(10_000);
+        assert!(0.48 < low && low < 0.5 && 0.5 < high && high < 0.52, "{low} to {high}");
+        assert!(median_interval(Vec::new()).0.is_nan());
+    }
 
     #[test]
     fn limit_is_missed_by_greater_value_and_by_nan() {
