@@ -19,12 +19,14 @@ import { planScenarios } from './scenarios/plan.mjs';
 import { questionScenarios } from './scenarios/questions.mjs';
 import { tourScenarios } from './scenarios/tour.mjs';
 import { turnScenarios } from './scenarios/turn.mjs';
+import { turnControlScenarios } from './scenarios/turns.mjs';
 import { startServer } from './server.mjs';
 import { Wire } from './wire.mjs';
 import { Workbench } from './workbench.mjs';
 
 const scenarios = {
   ...turnScenarios,
+  ...turnControlScenarios,
   ...permissionScenarios,
   ...questionScenarios,
   ...planScenarios,

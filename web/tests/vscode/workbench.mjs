@@ -22,6 +22,7 @@ const BROWSER_FLAGS = [
 const AGENT_PICKER = '.chat-session-target-picker-item .action-label:visible';
 const PICKER_ROWS = '.action-widget .monaco-list-row.action';
 const INPUT = '.interactive-input-part .monaco-editor:visible';
+const PENDING = '.interactive-session .interactive-request.pending-request:visible';
 const RESPONSES = '.interactive-session .interactive-response';
 const CONFIRMATION = '.chat-confirmation-widget-container:has(.chat-confirmation-widget-buttons):visible';
 const CONFIRMATION_BUTTONS = '.chat-confirmation-widget-buttons .monaco-button:visible';
@@ -81,14 +82,31 @@ export class Workbench {
     await row.click();
   }
 
-  /** Types a message and sends it. */
-  async send(text) {
+  /** Types a message and sends it; while a turn runs, Enter steers and Alt+Enter queues. */
+  async send(text, key = 'Enter') {
     await this.page.locator(INPUT).first().click();
     for (const [index, line] of text.split('\n').entries()) {
       if (index > 0) await this.page.keyboard.press('Shift+Enter');
       await this.page.keyboard.insertText(line);
     }
-    await this.page.keyboard.press('Enter');
+    await this.page.keyboard.press(key);
+  }
+
+  /** Clicks on a button of the chat by its name, such as `Cancel` of a running turn. */
+  async clickInChat(name) {
+    await this.page.locator('.interactive-session').getByRole('button', { name }).locator('visible=true').last().click();
+  }
+
+  /** The messages that wait, as they are rendered. */
+  async waiting() {
+    return (await this.page.locator(PENDING).allInnerTexts()).map(inOneLine);
+  }
+
+  /** Clicks on an action of the last waiting message. */
+  async actOnWaiting(label) {
+    const row = this.page.locator(PENDING).last();
+    await row.hover();
+    await row.locator(`[aria-label^="${label}"]`).click();
   }
 
   /** The text of the responses, as it is rendered. */
