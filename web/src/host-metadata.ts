@@ -1,7 +1,7 @@
 // Reads what Innkeeper adds to the protocol in `_meta`. The values may be anything: what does not match is absent.
 
 import type { ChangesetFile } from './ahp/changeset-types';
-import type { ResponsePart, SessionState, SessionSummary, ToolCall, Uri } from './ahp/types';
+import type { InitializeResult, Message, ResponsePart, SessionState, SessionSummary, ToolCall, Uri } from './ahp/types';
 import { oneLine } from './format';
 
 /** Why a tool call waits for permission. */
@@ -37,6 +37,21 @@ export interface EditDetails {
   mixed: boolean;
   /** Why the change cannot be undone; empty if it can. */
   notUndoable: string;
+}
+
+/** A message that the agent has taken into the running turn. */
+export interface TakenSteering {
+  id: string;
+  /** How many attachments it had. */
+  attachments: number;
+}
+
+/** The background work that a turn reports about. */
+export interface ReportedWork {
+  kind: 'command' | 'subagent' | 'work';
+  label: string;
+  /** What has become of it, such as `completed`; empty if it is unknown. */
+  status: string;
 }
 
 /** The characters of a reason, rule or to-do item that are shown. */
@@ -144,4 +159,38 @@ export function discardedParts(parts: readonly ResponsePart[]): ReadonlySet<unkn
 /** The id with which the host names a part. */
 export function partId(part: ResponsePart): unknown {
   return part?.kind === 'toolCall' ? part.toolCall?.toolCallId : record(part)['id'];
+}
+
+/** The requests that the host offers in addition to the protocol. */
+export function hostMethods(host: InitializeResult | undefined): ReadonlySet<unknown> {
+  return new Set(list(host?._meta?.['innkeeper.methods']));
+}
+
+/** What a part says about a steering message; undefined if the part is something else. */
+export function steeringOf(part: ResponsePart): TakenSteering | undefined {
+  if (part?.kind !== 'systemNotification') return undefined;
+  const found = part._meta?.['innkeeper.steering'];
+  if (typeof found !== 'object' || found === null) return undefined;
+  const { id, attachments } = record(found);
+  return { id: typeof id === 'string' ? id : '', attachments: count(attachments) };
+}
+
+/** The background work that a message is about; undefined for any other message. */
+export function reportedWork(message: Message | undefined): ReportedWork | undefined {
+  const found = message?._meta?.['innkeeper.work'];
+  if (typeof found !== 'object' || found === null) return undefined;
+  const { kind, label, status, works } = record(found);
+  return {
+    kind: kind === 'command' || kind === 'subagent' ? kind : 'work',
+    // The message names the works if there are several.
+    label: Array.isArray(works) ? `${works.length} tasks` : oneLine(label),
+    status: oneLine(status),
+  };
+}
+
+/** Whether a tool call is a command or a subagent, which can be stopped by itself. */
+export function isStoppable(call: ToolCall): boolean {
+  const kind = call._meta?.['toolKind'];
+  if (kind === 'terminal' || kind === 'subagent') return true;
+  return call.toolName === 'Bash' || call.toolName === 'Task' || call.toolName === 'Agent';
 }

@@ -2,7 +2,7 @@
 // Everything shown about a session comes from the mirror: an own message appears when the host echoes it,
 // and until then only as "being sent".
 
-import { batch, signal } from '@preact/signals';
+import { computed, signal } from '@preact/signals';
 import { openConfirmation } from './ahp/confirmations';
 import { Connection, type ConnectionStatus } from './ahp/connection';
 import { RpcError, type SocketLike } from './ahp/rpc';
@@ -12,21 +12,28 @@ import {
   type ChatState,
   type InitializeResult,
   type InputResponse,
+  type Message,
   ROOT,
   type RootState,
   type SessionState,
   type SessionSummary,
   type Uri,
 } from './ahp/types';
+import { oneLine } from './format';
 import { uuid } from './identity';
 import { type Decision, RequestAnswers } from './page/answers';
 import { Changesets } from './page/changesets';
+import { ConfirmedDispatches, type Verdict } from './page/confirmed';
 import { Diffs } from './page/diffs';
-import { Drafts, NEW } from './page/drafts';
+import { DraftSharing } from './page/draft-sharing';
+import { Drafts, NEW, withReturned } from './page/drafts';
 import { NewSessionConfig } from './page/new-session-config';
 import { Notices } from './page/notices';
-import { type OutgoingMessage, OutgoingMessages } from './page/outgoing';
+import type { OutgoingMessage, SendKind } from './page/outgoing';
+import { Sending } from './page/sending';
 import { SessionList } from './page/session-list';
+import { Stopping } from './page/stopping';
+import { stopAction, WaitingMessages } from './page/waiting-messages';
 import { MODE_KEY } from './permission-mode';
 import type { ResourceContent } from './resource-text';
 
@@ -37,9 +44,6 @@ export interface PageOptions {
   /** Runs the function before the next frame; several changes before it become one. */
   schedule(publish: () => void): void;
 }
-
-/** A dispatch is only answered by its echo, and the host ignores a dispatch to an unknown session. */
-const ECHO_TIMEOUT_MS = 30_000;
 
 const SESSION_NOT_FOUND = -32001;
 
@@ -56,7 +60,6 @@ export class Page {
   readonly changesShown = signal(false);
 
   readonly #list = new SessionList();
-  readonly #outgoing = new OutgoingMessages();
   readonly #notices = new Notices();
   readonly #drafts = new Drafts();
   readonly #newConfig = new NewSessionConfig();
@@ -65,6 +68,63 @@ export class Page {
     chat: (uri) => this.#connection.mirror.chat(uri),
     publish: () => this.#publish(),
     notice: (text) => this.notice(text),
+  });
+
+  readonly #confirmed = new ConfirmedDispatches((channel, action) => this.#connection.dispatch(channel, action));
+  readonly #draftSharing = new DraftSharing({
+    dispatch: (channel, action) => this.#connection.dispatch(channel, action),
+    adopt: (session, text) => this.#drafts.set(session, text),
+  });
+  readonly #sending = new Sending({
+    dispatch: (channel, action) => this.#connection.dispatch(channel, action),
+    dispatchConfirmed: (channel, action) => this.#confirmed.dispatch(channel, action),
+    online: () => this.#connection.online,
+    chat: (uri) => this.#connection.mirror.chat(uri),
+    publish: () => this.#publish(),
+    accepted: ({ kind, id }) => {
+      if (kind !== 'turn') this.waiting.setHere(id);
+    },
+    giveBack: (message, why) => this.#notSent(message, why),
+  });
+
+  /** The messages that wait in the shown chat. */
+  readonly waiting = new WaitingMessages({
+    dispatch: (channel, action) => this.#confirmed.dispatch(channel, action),
+    chat: () => this.chat.value,
+    session: () => this.selected.value,
+    stateOf: (chat) => this.#connection.mirror.chat(chat),
+    giveBack: (session, text) => this.#returnText(session, text),
+    takeAgain: (session, text) => {
+      if (this.#drafts.get(session) === text) this.draft(session, '');
+    },
+    steer: (session, message) => void this.#sendMessage(session, message, 'steering'),
+    notice: (text) => this.notice(text),
+  });
+  readonly stopping = new Stopping({
+    host: this.host,
+    chat: this.chat,
+    request: (method, params) => this.#connection.request(method, params),
+    notice: (text) => this.notice(text),
+    report: (text) => this.#notices.add(text, 'report'),
+  });
+
+  // These change more rarely than the chat, whose every change would render their readers again.
+  readonly running = computed(() => this.chat.value?.activeTurn !== undefined);
+  readonly steering = computed(() => this.chat.value?.steeringMessage);
+  readonly queued = computed(() => this.chat.value?.queuedMessages);
+  readonly backgroundWork = computed(() => this.chat.value?.backgroundWork);
+  /** How the last turn ended. */
+  readonly lastOutcome = computed(() => this.chat.value?.turns.at(-1)?.state);
+  /** The last turn of the shown chat, if it ended in an error and no turn runs. */
+  readonly failedTurn = computed(() => {
+    const chat = this.chat.value;
+    const last = chat?.turns.at(-1);
+    return !chat?.activeTurn && last?.state === 'error' ? last.id : undefined;
+  });
+  /** The name of the agent of the shown session. */
+  readonly agentName = computed(() => {
+    const provider = this.session.value?.provider;
+    return oneLine(this.root.value?.agents.find((agent) => agent.provider === provider)?.displayName) || 'the agent';
   });
 
   readonly changesets = new Changesets({
@@ -80,7 +140,8 @@ export class Page {
 
   readonly sessions = this.#list.byUri;
   readonly rows = this.#list.rows;
-  readonly outgoing = this.#outgoing.list;
+  /** The messages that the host does not have yet. */
+  readonly outgoing = this.#sending.list;
   readonly sentAnswers = this.#answers.unconfirmed;
   readonly answeredByOthers = this.#answers.answeredByOthers;
   readonly notices = this.#notices.list;
@@ -106,7 +167,10 @@ export class Page {
         onChange: () => this.#publishSoon(),
         onLost: (channel) => this.#lost(channel),
         onEcho: (clientSeq, rejection) => this.#echoed(clientSeq, rejection),
-        onOthersAction: (envelope) => this.#answers.answeredElsewhere(envelope),
+        onOthersAction: (envelope) => {
+          this.#answers.answeredElsewhere(envelope);
+          this.waiting.setElsewhere(envelope);
+        },
         onNotification: (method, params) => this.#notified(method, params),
       },
     });
@@ -133,6 +197,7 @@ export class Page {
   select(session: Uri | undefined): void {
     const before = this.selected.value;
     if (before === session) return;
+    this.#draftSharing.leave();
     if (before !== undefined) this.#close(before);
     this.changesets.forgetResults();
     this.changesShown.value = false;
@@ -143,23 +208,35 @@ export class Page {
 
   draft(session: Uri | undefined, text: string): void {
     this.#drafts.set(session, text);
+    if (session !== undefined) this.#draftSharing.typed(session, text);
   }
 
-  /** Sends a message to the shown session, or creates a session for it in the given directory. */
-  async send(text: string, directory: Uri | undefined): Promise<void> {
-    const shown = this.selected.value;
-    const session = shown ?? this.#newSession();
-    if (session === undefined) return this.notice('The host offers no agent yet, so no session can be created.');
-    const message: OutgoingMessage = { session, turnId: uuid(), text };
-    this.#outgoing.add(message);
-    this.draft(shown, '');
-    try {
-      if (shown === undefined) await this.#create(session, directory);
-      const chat = await this.#open(session);
-      this.#dispatch(message, chat);
-    } catch (error) {
-      this.#takeBack(message, `The message was not sent: ${reason(error)}`);
-    }
+  /**
+   * Sends the text of the input box to the shown session, or creates a session for it in the given directory. While a
+   * turn runs, the message can steer that turn or wait in the queue.
+   */
+  async send(text: string, directory: Uri | undefined, kind: SendKind = 'turn'): Promise<void> {
+    this.draft(this.selected.value, '');
+    await this.#sendMessage(this.selected.value, { text, origin: { kind: 'user' } }, kind, directory);
+  }
+
+  /** Sends the message of a turn again, in a turn of its own. */
+  async retry(message: Message): Promise<void> {
+    await this.#sendMessage(this.selected.value, message, 'turn');
+  }
+
+  /** Puts text into the input box, before the text that is there. */
+  reuse(text: string): void {
+    this.#returnText(this.selected.value, text);
+  }
+
+  /** Continues a turn that ended in a resumable error. */
+  async resume(turnId: string): Promise<void> {
+    const chat = this.chat.value?.resource;
+    const verdict: Verdict =
+      chat === undefined ? { kind: 'lost' } : await this.#confirmed.dispatch(chat, { type: 'chat/turnResume', turnId });
+    if (verdict.kind === 'refused') this.notice(`The turn was not resumed: ${verdict.reason}`);
+    else if (verdict.kind === 'lost') this.notice('Not connected: the turn cannot be resumed from here right now.');
   }
 
   /** Stops the running answer. */
@@ -167,9 +244,7 @@ export class Page {
     const chat = this.chat.value;
     const turn = chat?.activeTurn;
     if (!chat || !turn) return;
-    const started = Date.parse(turn.startedAt);
-    const duration = Number.isNaN(started) ? 0 : Math.max(0, Date.now() - started);
-    const sent = this.#connection.dispatch(chat.resource, { type: 'chat/turnCancelled', turnId: turn.id, duration });
+    const sent = this.#connection.dispatch(chat.resource, stopAction(turn.id, turn.startedAt));
     if (sent === undefined) this.notice('Not connected: the answer cannot be stopped from here right now.');
   }
 
@@ -279,53 +354,41 @@ export class Page {
     this.#connection.unsubscribe(session);
   }
 
-  #dispatch(message: OutgoingMessage, chat: Uri): void {
-    const clientSeq = this.#connection.dispatch(chat, {
-      type: 'chat/turnStarted',
-      turnId: message.turnId,
-      startedAt: new Date().toISOString(),
-      message: { text: message.text, origin: { kind: 'user' } },
+  /** Sends a message to a session, or to a new one if `shown` is undefined. */
+  async #sendMessage(shown: Uri | undefined, message: Message, kind: SendKind, directory?: Uri): Promise<void> {
+    const session = shown ?? this.#newSession();
+    if (session === undefined) {
+      this.#returnText(shown, message.text);
+      return this.notice('The host offers no agent yet, so no session can be created.');
+    }
+    await this.#sending.send(session, message, kind, async () => {
+      if (shown === undefined) await this.#create(session, directory);
+      return this.#open(session);
     });
-    if (clientSeq === undefined) throw new Error('not connected to the host');
-    this.#outgoing.replace(message.turnId, { ...message, sent: { chat, clientSeq } });
-    setTimeout(() => this.#echoOverdue(message.turnId, clientSeq), ECHO_TIMEOUT_MS);
+  }
+
+  /** A message was not sent: its text returns to the input box. */
+  #notSent({ session, message }: OutgoingMessage, why: string): void {
+    const exists = this.#list.has(session) || this.#connection.mirror.session(session) !== undefined;
+    if (!exists && this.selected.value === session) this.select(undefined);
+    this.#returnText(exists ? session : NEW, message.text);
+    this.notice(why);
+  }
+
+  #returnText(session: Uri | undefined, text: string): void {
+    this.draft(session, withReturned(this.#drafts.get(session), text));
   }
 
   #echoed(clientSeq: number, rejection: string | undefined): void {
-    if (this.#answers.echoed(clientSeq, rejection)) return;
-    const message = this.#outgoing.sentAs(clientSeq);
-    if (rejection !== undefined && message) this.#takeBack(message, `The host refused the message: ${rejection}`);
-    else if (rejection !== undefined) this.notice(`The host refused that: ${rejection}`);
-    else if (message) {
-      // The echo is in the mirror already; the message must neither be shown twice nor disappear in between.
-      batch(() => {
-        this.#outgoing.replace(message.turnId, undefined);
-        this.#publish();
-      });
-    }
-  }
-
-  #echoOverdue(turnId: string, clientSeq: number): void {
-    const message = this.#outgoing.sentAs(clientSeq);
-    // Without a connection the message waits: it is sent again after the reconnect if the host does not have it.
-    if (message?.turnId !== turnId || !this.#connection.online) return;
-    this.#takeBack(message, 'The host did not accept the message. It may no longer have this session.');
-  }
-
-  /** Returns the text to the input box, unless other text was typed meanwhile. */
-  #takeBack(message: OutgoingMessage, why: string): void {
-    const { session } = message;
-    this.#outgoing.replace(message.turnId, undefined);
-    const exists = this.#list.has(session) || this.#connection.mirror.session(session) !== undefined;
-    if (!exists && this.selected.value === session) this.select(undefined);
-    const place = exists ? session : NEW;
-    if (this.#drafts.get(place) === undefined) this.draft(place, message.text);
-    this.notice(why);
+    if (this.#answers.echoed(clientSeq, rejection) || this.#draftSharing.echoed(clientSeq)) return;
+    if (this.#confirmed.echoed(clientSeq, rejection) || this.#sending.echoed(clientSeq, rejection)) return;
+    if (rejection !== undefined) this.notice(`The host refused that: ${rejection}`);
   }
 
   #ready(host: InitializeResult | undefined): void {
     if (host) this.host.value = host;
     this.#answers.clearUnconfirmed();
+    this.#confirmed.clear();
     this.#unsubscribeStrays();
     this.changesets.resubscribe();
     this.#publish();
@@ -334,7 +397,13 @@ export class Page {
       if (error instanceof RpcError) this.notice(`The sessions could not be listed: ${error.message}`);
     });
     const session = this.selected.value;
-    if (session !== undefined) this.#open(session).then(() => this.#sendAgain(), this.#openFailed(session));
+    if (session !== undefined) this.#open(session).then(() => this.#reopened(), this.#openFailed(session));
+  }
+
+  #reopened(): void {
+    this.#publish();
+    this.#sending.sendAgain(this.selected.value);
+    this.#draftSharing.reconnected(this.chat.value);
   }
 
   /** Unsubscribes channels of sessions that were left while the connection was lost. */
@@ -345,19 +414,6 @@ export class Page {
     for (const channel of mirror.channels()) {
       const isShown = kept.includes(channel) || this.changesets.isWatched(channel);
       if (!isShown) this.#connection.unsubscribe(channel);
-    }
-  }
-
-  /** After a reconnect: sends the messages again that the host does not have. */
-  #sendAgain(): void {
-    this.#publish();
-    for (const message of this.outgoing.value) {
-      if (!message.sent) continue;
-      if (message.session !== this.selected.value) {
-        this.#takeBack(message, 'The connection broke before the host confirmed a message; look before sending it again.');
-      } else if (this.#connection.online) {
-        this.#dispatch(message, message.sent.chat);
-      }
     }
   }
 
@@ -376,16 +432,17 @@ export class Page {
 
   #lost(channel: Uri): void {
     if (channel !== this.selected.value) return;
-    const unsent = this.#drafts.get(channel) ?? this.outgoing.value.find((each) => each.session === channel)?.text;
+    const sending = this.outgoing.value.filter((each) => each.session === channel).map((each) => each.message.text);
+    const unsent = [...sending, this.#drafts.get(channel) ?? ''].filter((text) => text !== '');
     this.#forget(channel);
-    if (unsent !== undefined && this.#drafts.get(undefined) === undefined) this.draft(undefined, unsent);
+    if (unsent.length > 0) this.#returnText(undefined, unsent.join('\n\n'));
     this.notice('The host no longer has this session.');
   }
 
   #forget(session: Uri): void {
     if (this.selected.value === session) this.select(undefined);
     this.#list.remove(session);
-    this.#outgoing.removeOf(session);
+    this.#sending.removeOf(session);
     this.draft(session, '');
   }
 
@@ -405,7 +462,10 @@ export class Page {
     this.session.value = session;
     this.chat.value = chat;
     this.changesets.publish();
-    this.#outgoing.removePublished((uri) => mirror.chat(uri));
+    this.waiting.look(chat);
+    this.#sending.look(chat);
+    if (chat) this.#draftSharing.show(selected, chat, this.#drafts.get(selected) ?? '');
+    this.#sending.removePublished();
   }
 }
 

@@ -335,7 +335,7 @@ const tests = {
       await page.locator('.choices[data-ready]').waitFor({ timeout: PAGE_MS });
       await page.screenshot({ path: join(OUT, `edits-permission-${name}.png`) });
       await fitsScreen(page, `the permission (${name})`);
-      await page.getByRole('button', { name: 'Stop' }).click();
+      await page.getByRole('button', { name: 'Stop', exact: true }).click();
     }
   },
 };

@@ -304,7 +304,7 @@ const tests = {
       await page.keyboard.press('Enter');
       await page.getByRole('button', { name: 'Permission mode: Bypass permissions' }).waitFor({ timeout: PAGE_MS });
       await page.screenshot({ path: join(OUT, `mode-bypass-${name}.png`) });
-      await page.getByRole('button', { name: 'Stop' }).click();
+      await page.getByRole('button', { name: 'Stop', exact: true }).click();
       await finished(page, 'cancelled');
     }
   },

@@ -14,6 +14,7 @@ import { runTests } from './browser-runner.mjs';
 import { ANSWER_MS, finished, fitsScreen, OUT, PAGE_MS, send, waitFor } from './browser-steps.mjs';
 import { tourTests } from './browser-tour.mjs';
 import { trustTests } from './browser-trust.mjs';
+import { realTurnTests } from './browser-turns-real.mjs';
 import { startHost } from './host-process.mjs';
 
 /** Each test gets a page of its own that is connected to the host. */
@@ -33,7 +34,7 @@ const tests = {
     // The pauses are longer than a busy machine keeps the browser from drawing.
     const words = 'one two three four five six seven eight nine ten';
     await send(page, `#demo\nchunk 6\ntext ${words}\nwait 2500\ntext ${words}\nwait 2500\ntext the very end`);
-    await page.getByRole('button', { name: 'Stop' }).waitFor({ timeout: ANSWER_MS });
+    await page.getByRole('button', { name: 'Stop', exact: true }).waitFor({ timeout: ANSWER_MS });
     await finished(page, 'complete');
     const states = await page.evaluate(() => globalThis.seenTexts);
     const final = states.at(-1);
@@ -43,7 +44,7 @@ const tests = {
       assert.ok(states[index].startsWith(states[index - 1].trimEnd()), `text was taken back: ${JSON.stringify(states)}`);
     }
     assert.match(final, /one two[^]*the very end/);
-    assert.equal(await page.getByRole('button', { name: 'Stop' }).count(), 0);
+    assert.equal(await page.getByRole('button', { name: 'Stop', exact: true }).count(), 0);
   },
 
   async 'thinking is folded and can be opened'({ page }) {
@@ -136,7 +137,7 @@ const tests = {
   async 'a running answer can be stopped'({ page }) {
     await send(page, '#demo\ntext The beginning\nwait 60000\ntext The end');
     await page.locator('.markdown', { hasText: 'The beginning' }).waitFor({ timeout: ANSWER_MS });
-    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.getByRole('button', { name: 'Stop', exact: true }).click();
     await finished(page, 'cancelled');
     assert.equal(await page.innerText('.markdown'), 'The beginning');
   },
@@ -236,7 +237,7 @@ const tests = {
   },
 
   // The fake host does not ask about folders.
-  ...(process.env.INNKEEPER_BIN?.endsWith('.mjs') ? {} : { ...trustTests, ...tourTests, ...realEditTests }),
+  ...(process.env.INNKEEPER_BIN?.endsWith('.mjs') ? {} : { ...trustTests, ...tourTests, ...realEditTests, ...realTurnTests }),
 };
 
 /** The answer with nested Markdown is there up to its end, and the page around it works. */

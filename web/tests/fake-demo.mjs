@@ -26,7 +26,8 @@ fn main() {
 `;
 
 /** The steps that answer a message. */
-export function answerSteps(text) {
+export function answerSteps({ text, origin }) {
+  if (origin.kind === 'systemNotification') return [{ step: 'text', words: 'I have seen that.' }];
   if (text === 'hi') {
     return [
       { step: 'think', words: 'The guest said something.\nA short tour of what the page can show is a good answer.' },
@@ -44,11 +45,12 @@ export function answerSteps(text) {
     .map((match) => ({ step: match[1], words: match[2] }));
 }
 
-/** Plays the steps into a turn; gives an error if the script asks for one. */
+/** Plays the steps into a turn; gives an error part if the script asks for one. Between steps, steering is taken. */
 export async function play(steps, turn, signal) {
   let chunk = 12;
   for (const { step, words } of steps) {
     if (signal.aborted) return undefined;
+    turn.takeSteering();
     if (step === 'chunk') chunk = Number(words);
     else if (step === 'wait') await pause(Number(words), signal);
     else if (step === 'text') await stream(turn, 'markdown', words, chunk, signal);
@@ -61,13 +63,42 @@ export async function play(steps, turn, signal) {
     else if (step === 'todo') turn.todo(JSON.parse(words));
     else if (step === 'activity') turn.activity(words || undefined);
     else if (step === 'restart') turn.restart();
-    else if (step === 'error') return { errorType: 'api_error', message: `The demo model was asked for an error: ${words}` };
+    else if (step === 'command') await runCommand(turn, JSON.parse(words), signal);
+    else if (step === 'background') turn.background(JSON.parse(words));
+    else if (step === 'fail') return { kind: 'error', ...JSON.parse(words) };
+    else if (step === 'error') return demoError(words);
   }
   if (signal.aborted) return undefined;
   const usage = { inputTokens: 1234, outputTokens: 56, cacheReadTokens: 1000, model: 'claude-demo' };
   turn.active.usage = usage;
   turn.publish('chat/usage', { usage });
   return undefined;
+}
+
+function demoError(words) {
+  return { kind: 'error', error: { errorType: 'api_error', message: `The demo model was asked for an error: ${words}` } };
+}
+
+/** A command that runs until its time is over or it is stopped. */
+async function runCommand(turn, { command, ms }, signal) {
+  const toolCallId = `tool-${turn.parts.length}`;
+  const call = { toolCallId, toolName: 'Bash', displayName: 'Run command', status: 'streaming' };
+  const part = { kind: 'toolCall', toolCall: call };
+  turn.parts.push(part);
+  turn.publish('chat/toolCallStart', { toolCallId, toolName: call.toolName, displayName: call.displayName });
+  const ready = { invocationMessage: { markdown: `Run \`${command}\`` }, toolInput: command, confirmed: 'not-needed' };
+  part.toolCall = { ...call, ...ready, status: 'running' };
+  turn.publish('chat/toolCallReady', { toolCallId, ...ready });
+  const stopped = new AbortController();
+  turn.commands.set(toolCallId, { label: command, stop: () => stopped.abort() });
+  await pause(ms, AbortSignal.any([signal, stopped.signal]));
+  turn.commands.delete(toolCallId);
+  if (signal.aborted) return;
+  const wasStopped = stopped.signal.aborted;
+  const content = [{ type: 'text', text: wasStopped ? 'Stopped by a user.' : 'It ran.' }];
+  const result = { success: !wasStopped, pastTenseMessage: `Ran \`${command}\``, content };
+  part.toolCall = { ...part.toolCall, ...result, status: 'completed' };
+  turn.publish('chat/toolCallComplete', { toolCallId, result });
 }
 
 async function stream(turn, kind, text, chunk, signal) {

@@ -1,4 +1,4 @@
-import type { Action, ChatState, SessionState } from '../src/ahp/types';
+import type { Action, BackgroundWork, ChatState, SessionState } from '../src/ahp/types';
 
 export interface FakeSession {
   uri: string;
@@ -16,6 +16,11 @@ export class FakeHost {
   sessions: Map<string, FakeSession>;
   resources: Map<string, { data: string; encoding: string }>;
   edits: { store(content: string, name: string): string; read(uri: string): { data: string; encoding: string } | undefined };
+  turns: {
+    setWork(session: FakeSession, work: Partial<BackgroundWork>): void;
+    endWork(session: FakeSession, id: string, status: string): void;
+  };
+  methods: string[];
   rejectNext: string | undefined;
   deaf: boolean;
   listen(port?: number): Promise<this>;

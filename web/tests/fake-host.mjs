@@ -23,6 +23,7 @@ import {
   sessionConfig,
   todoProgress,
 } from './fake-permissions.mjs';
+import { FakeTurns, METHODS } from './fake-turns.mjs';
 
 const ROOT = 'ahp-root://';
 const DIST = join(import.meta.dirname, '../dist');
@@ -41,6 +42,9 @@ export class FakeHost {
   /** Contents that clients can read, by URI. */
   resources = new Map();
   edits = new FakeEdits();
+  turns = new FakeTurns(this);
+  /** The additional requests that the host offers to clients that connect from now on. */
+  methods = METHODS;
   /** Makes the next dispatched action come back with this reason. */
   rejectNext = undefined;
   /** While set, dispatched actions are lost as if the network had swallowed them. */
@@ -165,6 +169,10 @@ export class FakeHost {
         return this.resources.get(params.uri) ?? this.edits.read(params.uri) ?? fail(-32008, `${params.uri} does not exist`);
       case 'invokeChangesetOperation':
         return this.#operate(params);
+      case 'innkeeper/stop':
+        return this.turns.stop(this.#sessionOfChat(params.channel), params.what) ?? fail(-32602, 'It has ended already');
+      case 'innkeeper/restartAgent':
+        return this.turns.restart(this.#sessionOfChat(params.channel));
       case 'disposeSession':
         return this.#disposeSession(params.channel);
       default:
@@ -182,6 +190,7 @@ export class FakeHost {
       serverInfo: { name: 'fake-host', title: 'Fake host', version: '0' },
       defaultDirectory: 'file:///home/guest/projects',
       snapshots,
+      _meta: { 'innkeeper.methods': this.methods },
     };
   }
 
@@ -249,18 +258,26 @@ export class FakeHost {
     const session = [...this.sessions.values()].find((each) => [each.uri, each.chat.resource].includes(params.channel));
     if (!session) return;
     const origin = { clientId: connection.clientId, clientSeq: params.clientSeq };
-    const reason = this.rejectNext ?? refusal(session.chat, params.action);
-    this.rejectNext = undefined;
+    const waiting = this.turns.refusal(session.chat, params.action);
+    const isDraft = params.action.type === 'chat/draftChanged';
+    const reason = (isDraft ? undefined : this.rejectNext) ?? (waiting === null ? refusal(session.chat, params.action) : waiting);
+    if (!isDraft) this.rejectNext = undefined;
     if (reason !== undefined) return this.publish(params.channel, params.action, origin, reason);
+    if (this.turns.apply(session, params.action, origin)) return;
     if (params.action.type === 'session/configChanged') return this.#changeConfig(session, params.action, origin);
     if (params.action.type === 'chat/toolCallConfirmed') return this.#decide(session, params.action, origin);
-    if (params.action.type === 'chat/turnStarted') this.#startTurn(session, params.action, origin);
-    else if (params.action.type === 'chat/turnCancelled') this.#endTurn(session, params.action, 'cancelled', origin);
+    if (params.action.type === 'chat/turnStarted') this.startTurn(session, params.action, origin);
+    else if (params.action.type === 'chat/turnCancelled') this.endTurn(session, params.action, 'cancelled', origin);
     else this.#answer(session, params.action, origin);
   }
 
-  #startTurn(session, action, origin) {
+  #sessionOfChat(channel) {
+    return [...this.sessions.values()].find((each) => each.chat.resource === channel) ?? fail(-32008, 'There is no such chat');
+  }
+
+  startTurn(session, action, origin) {
     const { chat, state } = session;
+    session.held = false;
     chat.activeTurn = { id: action.turnId, startedAt: action.startedAt, message: action.message, responseParts: [] };
     chat.status = 8;
     chat.modifiedAt = action.startedAt;
@@ -274,25 +291,36 @@ export class FakeHost {
       this.notifyRoot('root/sessionAdded', { summary: summary(session) });
     }
     this.#summaryChanged(session);
-    session.stop = new AbortController();
+    this.answer(session, answerSteps(action.message));
+  }
+
+  /** Plays the steps of an answer into the running turn, and ends it. */
+  answer(session, steps) {
+    const { chat } = session;
+    const { id: turnId, startedAt } = chat.activeTurn;
+    const stop = new AbortController();
+    session.stop = stop;
+    session.commands = new Map();
     const turn = {
-      id: action.turnId,
+      id: turnId,
       parts: chat.activeTurn.responseParts,
       active: chat.activeTurn,
-      publish: (type, fields) => this.publish(chat.resource, { type, turnId: action.turnId, ...fields }),
+      commands: session.commands,
+      publish: (type, fields) => this.publish(chat.resource, { type, turnId, ...fields }),
       ask: (request) => this.#ask(session, request),
       confirm: (calls) => this.#confirm(session, calls),
       todo: (items) => this.#setTodo(session, items),
       activity: (activity) => this.#setActivity(session, activity),
       restart: () => this.#restartTurn(session),
       edit: (change) => this.#edit(session, change),
+      background: (work) => this.turns.setWork(session, work),
+      takeSteering: () => this.turns.takeSteering(session),
     };
-    play(answerSteps(action.message.text), turn, session.stop.signal).then((error) => {
-      if (session.stop.signal.aborted) return;
-      const duration = Date.now() - Date.parse(action.startedAt);
-      const end = { turnId: action.turnId, duration };
-      if (error) this.#endTurn(session, { type: 'chat/error', ...end, part: { kind: 'error', error } }, 'error');
-      else this.#endTurn(session, { type: 'chat/turnComplete', ...end }, 'complete');
+    play(steps, turn, stop.signal).then((part) => {
+      if (stop.signal.aborted) return;
+      const end = { turnId, duration: Date.now() - Date.parse(startedAt) };
+      if (part) this.endTurn(session, { type: 'chat/error', ...end, part }, 'error');
+      else this.endTurn(session, { type: 'chat/turnComplete', ...end }, 'complete');
     });
   }
 
@@ -430,7 +458,7 @@ export class FakeHost {
     if (part.response !== undefined) session.completed();
   }
 
-  #endTurn(session, action, outcome, origin) {
+  endTurn(session, action, outcome, origin) {
     const { chat } = session;
     session.stop.abort();
     const { activeTurn, ...rest } = chat;
@@ -451,6 +479,7 @@ export class FakeHost {
     };
     this.publish(chat.resource, action, origin);
     this.#summaryChanged(session);
+    this.turns.ended(session, action);
   }
 
   #summaryChanged(session) {

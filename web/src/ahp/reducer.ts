@@ -22,6 +22,7 @@ import {
   type Uri,
   type Usage,
 } from './types';
+import { reduceWaiting, withoutStarted } from './waiting';
 
 export function reduceRoot(state: RootState, action: Action): RootState {
   switch (action.type) {
@@ -109,7 +110,7 @@ export function reduceChat(state: ChatState, action: Action): ChatState {
     case 'chat/isArchivedChanged':
       return { ...state, status: withFlag(state.status, Status.IsArchived, action['isArchived'] === true) };
     default:
-      return action.type.startsWith('chat/toolCall') ? toolCallChanged(state, action) : state;
+      return action.type.startsWith('chat/toolCall') ? toolCallChanged(state, action) : reduceWaiting(state, action);
   }
 }
 
@@ -121,7 +122,8 @@ function turnStarted(state: ChatState, action: Action): ChatState {
     message: action['message'] as Message,
     responseParts: [],
   };
-  return unread(withActivity({ ...state, activeTurn, modifiedAt: startedAt }));
+  const rest = withoutStarted(state, action['queuedMessageId']);
+  return unread(withActivity({ ...rest, activeTurn, modifiedAt: startedAt }));
 }
 
 function endTurn(state: ChatState, action: Action, outcome: string): ChatState {

@@ -102,6 +102,28 @@ export interface SessionState {
 export interface Message {
   text: string;
   origin: { kind: string };
+  attachments?: unknown[];
+  _meta?: Record<string, unknown>;
+}
+
+/** A message that waits for its turn, or for the running one. */
+export interface PendingMessage {
+  id: string;
+  message: Message;
+}
+
+/** A steering message goes into the running turn; a queued one starts a turn of its own. */
+export type PendingKind = 'steering' | 'queued';
+
+/** Work of the agent that goes on independently of turns: a command or a subagent. */
+export interface BackgroundWork {
+  kind: string;
+  id: string;
+  label: string;
+  startedAt: string;
+  command?: string;
+  chat?: Uri;
+  _meta?: Record<string, unknown>;
 }
 
 export interface Usage {
@@ -252,6 +274,7 @@ export interface ErrorPart {
 export interface NotificationPart {
   kind: 'systemNotification';
   content: Markdownish;
+  _meta?: Record<string, unknown>;
 }
 export interface InputRequestPart {
   kind: 'inputRequest';
@@ -293,6 +316,10 @@ export interface ChatState {
   turns: Turn[];
   turnsNextCursor?: string;
   activeTurn?: ActiveTurn;
+  steeringMessage?: PendingMessage;
+  queuedMessages?: PendingMessage[];
+  backgroundWork?: BackgroundWork[];
+  draft?: Message;
 }
 
 /** An action as received: only `type` is certain; the reducers check everything else. */
@@ -321,6 +348,7 @@ export interface InitializeResult {
   serverInfo?: { name: string; version?: string; title?: string };
   snapshots: Snapshot[];
   defaultDirectory?: Uri;
+  _meta?: Record<string, unknown>;
 }
 
 export type ReconnectResult = { type: 'replay'; actions: ActionEnvelope[]; missing: Uri[] } | { type: 'snapshot'; snapshots: Snapshot[] };

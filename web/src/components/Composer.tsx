@@ -1,4 +1,4 @@
-// The input box. Typing is always possible; sending waits until the running turn has ended.
+// The input box. A message starts a turn; while one runs, it steers that turn or waits in the queue.
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
@@ -7,9 +7,12 @@ import { isOpenRequest } from '../ahp/input-requests';
 import type { Uri } from '../ahp/types';
 import type { Page } from '../page';
 import { NEW } from '../page/drafts';
+import type { SendKind } from '../page/outgoing';
 import { modeSetting } from '../permission-mode';
-import { SendIcon, StopIcon } from './Icons';
+import { fitHeight } from './fit-height';
+import { QueueIcon, SendIcon, SteerIcon } from './Icons';
 import { ModePicker } from './ModePicker';
+import { StopButtons } from './StopButtons';
 import { focusRequest } from './scroll';
 
 interface ComposerProps {
@@ -23,17 +26,18 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
   const box = useRef<HTMLTextAreaElement>(null);
   const selected = page.selected.value;
   const text = page.drafts.value.get(selected ?? NEW) ?? '';
-  const running = page.chat.value?.activeTurn !== undefined;
-  const sending = page.outgoing.value.some((message) => message.session === selected);
-  const reason = blocked ?? whyNot(page, running, sending);
+  const running = page.running.value;
+  const sending = page.outgoing.value.some((message) => message.session === selected && message.kind === 'turn');
+  const reason = blocked ?? whyNot(page, sending);
   const waiting = awaitsAnswer(page);
   const sendable = reason === undefined && text.trim() !== '';
 
   useEffect(() => box.current?.focus({ preventScroll: true }), [selected]);
   useLayoutEffect(() => fitHeight(box.current), [text]);
 
-  const send = () => {
-    if (sendable) void page.send(text, directory);
+  const send = (kind: SendKind) => {
+    if (sendable) void page.send(text, directory, running ? kind : 'turn');
+    box.current?.focus({ preventScroll: true });
   };
 
   return (
@@ -41,16 +45,16 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
       class="composer"
       onSubmit={(event) => {
         event.preventDefault();
-        send();
+        send('steering');
       }}
     >
-      <div class="composer-box">
+      <div class={running ? 'composer-box is-running' : 'composer-box'}>
         <textarea
           id="composer"
           ref={box}
           rows={1}
           value={text}
-          placeholder="Write a message…"
+          placeholder={running ? 'Steer this turn, or queue…' : 'Write a message…'}
           aria-label="Message"
           aria-describedby="composer-hint"
           enterkeyhint="send"
@@ -59,18 +63,32 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
             // During composition, Enter belongs to the input method.
             if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
             event.preventDefault();
-            send();
+            send(event.altKey ? 'queued' : 'steering');
           }}
         />
-        {running && (
-          <button type="button" class="stop" onClick={() => page.stopTurn()}>
-            <StopIcon />
-            Stop
+        {running && <StopButtons page={page} />}
+        {running ? (
+          <>
+            <button
+              type="button"
+              class="queue-button"
+              title={reason ?? 'Queue: starts a turn of its own after this one (Alt+Enter)'}
+              disabled={!sendable}
+              onClick={() => send('queued')}
+            >
+              <QueueIcon />
+              Queue
+            </button>
+            <button type="submit" class="send is-wide" title={reason ?? 'Steer: goes into the running turn (Enter)'} disabled={!sendable}>
+              <SteerIcon />
+              Steer
+            </button>
+          </>
+        ) : (
+          <button type="submit" class="send" aria-label="Send" title={reason} disabled={!sendable}>
+            <SendIcon />
           </button>
         )}
-        <button type="submit" class="send" aria-label="Send" title={reason} disabled={!sendable}>
-          <SendIcon />
-        </button>
       </div>
       <div class="composer-foot">
         <SessionMode page={page} />
@@ -85,13 +103,27 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
           ) : text !== '' && reason !== undefined ? (
             `${reason}.`
           ) : (
-            <span class="keys">
-              <kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line
-            </span>
+            <Keys running={running} />
           )}
         </p>
       </div>
     </form>
+  );
+}
+
+/** What the keys do now. */
+function Keys({ running }: { running: boolean }) {
+  if (!running) {
+    return (
+      <span class="keys">
+        <kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line
+      </span>
+    );
+  }
+  return (
+    <span class="keys">
+      <kbd>Enter</kbd> steers the running turn, <kbd>Alt</kbd>+<kbd>Enter</kbd> queues for after it
+    </span>
   );
 }
 
@@ -119,19 +151,10 @@ function awaitsAnswer(page: Page): boolean {
   return page.chat.value?.activeTurn?.responseParts.some((part) => isOpenRequest(part) || isOpenConfirmation(part)) ?? false;
 }
 
-function whyNot(page: Page, running: boolean, sending: boolean): string | undefined {
+function whyNot(page: Page, sending: boolean): string | undefined {
   if (page.status.value.kind !== 'online') return 'Not connected to the host; your text is kept';
-  if (awaitsAnswer(page)) return 'Answer the request first, or stop the turn';
-  if (running) return 'Wait for the answer to end, or stop it';
   if (sending) return 'The last message is still on its way';
   if (page.selected.value === undefined && !page.root.value?.agents.length) return 'The host offers no agent yet';
   if (page.session.value?.lifecycle === 'failed') return 'This session could not be started';
   return undefined;
-}
-
-/** Grows the box with its text, up to the maximum in the style sheet. */
-function fitHeight(box: HTMLTextAreaElement | null): void {
-  if (!box) return;
-  box.style.height = 'auto';
-  box.style.height = `${box.scrollHeight}px`;
 }

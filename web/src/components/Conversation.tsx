@@ -8,13 +8,17 @@ import type { ChatState } from '../ahp/types';
 import { activityOf, directoryPath, oneLine, plainText } from '../format';
 import type { Page } from '../page';
 import { renderBudget } from '../render-budget';
+import { BackgroundPanel } from './BackgroundPanel';
 import { Composer } from './Composer';
 import { ChangesButton, ChangesView } from './changes/ChangesView';
 import { copyCode } from './copy-code';
 import { DeleteSession } from './DeleteSession';
+import { ErrorBoundary } from './ErrorBoundary';
 import { DownIcon, FolderIcon } from './Icons';
 import { PageContext } from './page-context';
 import { ErrorCard } from './parts/ErrorCard';
+import { QueuePanel } from './QueuePanel';
+import { SteeringMessages } from './SteeringMessages';
 import { type ShownRequest, scrollOnDemand, scrollToNewest } from './scroll';
 import { TodoPanel } from './TodoPanel';
 import { ShowEarlier, TurnView, UserMessage } from './TurnView';
@@ -38,7 +42,8 @@ export function Conversation({ page }: { page: Page }) {
   const turns = useRef<HTMLDivElement>(null);
   const following = useSignal(true);
   const changesShown = page.changesShown.value;
-  const outgoing = page.outgoing.value.filter((message) => message.session === selected);
+  const outgoing = page.outgoing.value.filter((message) => message.session === selected && message.kind !== 'queued');
+  const newTurns = outgoing.filter((message) => message.kind === 'turn');
 
   const shownRequest = useRef<ShownRequest>(undefined);
   /** Where the page itself scrolled to, which says nothing about the reader. */
@@ -109,8 +114,11 @@ export function Conversation({ page }: { page: Page }) {
                 <Turns chat={chat} />
               </PageContext.Provider>
             )}
-            {outgoing.map((message) => (
-              <UserMessage key={message.turnId} text={message.text} note="Sending…" />
+            <ErrorBoundary of={page.steering.value} fallback={() => null}>
+              <SteeringMessages page={page} />
+            </ErrorBoundary>
+            {newTurns.map((message) => (
+              <UserMessage key={message.id} text={message.message.text} note="Sending…" />
             ))}
             {session?.lifecycle === 'failed' && (
               <ErrorCard
@@ -133,6 +141,12 @@ export function Conversation({ page }: { page: Page }) {
         {announcement(chat)}
       </p>
       <TodoPanel page={page} />
+      <ErrorBoundary of={page.backgroundWork.value} fallback={() => null}>
+        <BackgroundPanel page={page} />
+      </ErrorBoundary>
+      <ErrorBoundary of={page.queued.value} fallback={() => null}>
+        <QueuePanel page={page} />
+      </ErrorBoundary>
       <Composer page={page} />
     </div>
   );

@@ -76,3 +76,38 @@ export const DiffIcon = () => (
     <path d="M10 3.5v6M7 6.5h6M7 15.5h6" />
   </Icon>
 );
+export const UpIcon = () => (
+  <Icon>
+    <path d="M5.5 12L10 7.5l4.5 4.5" />
+  </Icon>
+);
+export const LowerIcon = () => (
+  <Icon>
+    <path d="M5.5 8l4.5 4.5L14.5 8" />
+  </Icon>
+);
+export const EditIcon = () => (
+  <Icon>
+    <path d="M4.5 15.5l.8-3.2 7.6-7.6a1.2 1.2 0 0 1 1.7 0l.7.7a1.2 1.2 0 0 1 0 1.7l-7.6 7.6zM11.5 6.1l2.4 2.4" />
+  </Icon>
+);
+export const QueueIcon = () => (
+  <Icon>
+    <path d="M4 5.5h12M4 10h7.5M4 14.5h7.5M15 10.5v5M12.5 13h5" />
+  </Icon>
+);
+export const SteerIcon = () => (
+  <Icon>
+    <path d="M4 5v3.5a3 3 0 0 0 3 3h9M12.5 8l3.5 3.5-3.5 3.5" />
+  </Icon>
+);
+export const TerminalIcon = () => (
+  <Icon>
+    <path d="M4.5 6l4 4-4 4M10.5 14.5h5" />
+  </Icon>
+);
+export const RestartIcon = () => (
+  <Icon>
+    <path d="M15.5 8.2A6 6 0 1 0 16 11M15.8 4.5v3.9h-3.9" />
+  </Icon>
+);

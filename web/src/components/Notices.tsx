@@ -7,7 +7,7 @@ export function Notices({ page }: { page: Page }) {
   return (
     <div class="notices" role="alert">
       {page.notices.value.map((notice) => (
-        <div class="notice" key={notice.id}>
+        <div class={`notice is-${notice.kind}`} key={notice.id}>
           <span>{notice.text}</span>
           <button type="button" class="icon-button" aria-label="Dismiss this message" onClick={() => page.dismiss(notice.id)}>
             <CloseIcon />

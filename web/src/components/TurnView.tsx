@@ -2,17 +2,20 @@
 // replaced by its source.
 
 import { useSignal } from '@preact/signals';
-import { useMemo } from 'preact/hooks';
+import type { ComponentChildren } from 'preact';
+import { useContext, useMemo } from 'preact/hooks';
 
 import { isOpenConfirmation } from '../ahp/confirmations';
 import { isOpenRequest } from '../ahp/input-requests';
-import type { ActiveTurn, ResponsePart, ToolCall, Turn } from '../ahp/types';
-import { duration, oneLine, sourceOf, usageText } from '../format';
-import { discardedParts, isPlan, partId } from '../host-metadata';
+import type { ActiveTurn, ErrorPart, ResponsePart, ToolCall, Turn } from '../ahp/types';
+import { duration, oneLine, plainText, sourceOf, usageText } from '../format';
+import { discardedParts, isPlan, partId, steeringOf } from '../host-metadata';
 import { TurnChanges } from './changes/TurnChanges';
 import { ErrorBoundary } from './ErrorBoundary';
 import { LongText } from './LongText';
+import { PageContext } from './page-context';
 import { AnsweredRequest } from './parts/AnsweredRequest';
+import { ErrorActions } from './parts/ErrorActions';
 import { ErrorCard } from './parts/ErrorCard';
 import { MarkdownText } from './parts/MarkdownText';
 import { OtherPart } from './parts/OtherPart';
@@ -21,9 +24,12 @@ import { PlanCard } from './parts/PlanCard';
 import { QuestionForm } from './parts/QuestionForm';
 import { Thinking } from './parts/Thinking';
 import { ToolCallRow } from './parts/ToolCallRow';
+import { WorkMessage } from './parts/WorkMessage';
 
 /** The newest parts of a turn that are shown at first, and with every further click. */
 const SHOWN_PARTS = 100;
+/** The activity of a turn whose agent may hang. */
+export const NO_PROGRESS = /^No output from Claude\b/;
 
 interface TurnViewProps {
   turn: Turn | ActiveTurn;
@@ -51,14 +57,14 @@ function TurnContent({ turn, activity }: TurnViewProps) {
   const discarded = discardedParts(turn.responseParts);
   return (
     <section class="turn" data-turn={outcome ?? 'running'}>
-      <UserMessage text={turn.message?.text ?? ''} />
+      <TurnMessage turn={turn} />
       {first > 0 && <ShowEarlier count={first} what="parts" onShow={() => (shownParts.value += SHOWN_PARTS)} />}
       {turn.responseParts.slice(first).map(
         (part, offset) =>
           !discarded.has(partId(part)) && (
             // Parts are only appended and replaced, so the index identifies them; an id from an agent may occur twice.
             <ErrorBoundary key={first + offset} of={part} fallback={() => <SourcePart value={part} />}>
-              <PartView part={part} streaming={running && first + offset === last} open={running && isOpen(part)} />
+              <PartView part={part} turn={turn.id} streaming={running && first + offset === last} open={running && isOpen(part)} />
             </ErrorBoundary>
           ),
       )}
@@ -72,14 +78,35 @@ function TurnContent({ turn, activity }: TurnViewProps) {
   );
 }
 
-export function UserMessage({ text, note }: { text: string; note?: string }) {
+/** What started the turn: a user's message, or something that happened in the background. */
+function TurnMessage({ turn }: { turn: Turn | ActiveTurn }) {
+  const { message } = turn;
+  if (message?.origin?.kind === 'systemNotification') return <WorkMessage message={message} />;
+  return <UserMessage text={message?.text ?? ''} />;
+}
+
+interface UserMessageProps {
+  text: string;
+  /** What happens with a message that is not part of the conversation yet. */
+  note?: string;
+  /** What is special about a message that is part of the conversation. */
+  remark?: string;
+  children?: ComponentChildren;
+}
+
+export function UserMessage({ text, note, remark, children }: UserMessageProps) {
   return (
     <div class={note ? 'user is-pending' : 'user'}>
       <span class="visually-hidden">You said:</span>
       <div class="user-text">
         <LongText text={text} />
       </div>
-      {note && <span class="user-note">{note}</span>}
+      {(note || remark || children) && (
+        <span class="user-note">
+          {note ?? remark}
+          {children}
+        </span>
+      )}
     </div>
   );
 }
@@ -90,16 +117,18 @@ function isOpen(part: ResponsePart): boolean {
 
 interface PartViewProps {
   part: ResponsePart;
+  /** The id of the turn. */
+  turn: string;
   streaming: boolean;
   /** Whether the part is a request that can be answered. */
   open: boolean;
 }
 
-function PartView({ part, streaming, open }: PartViewProps) {
-  return useMemo(() => <PartContent part={part} streaming={streaming} open={open} />, [part, streaming, open]);
+function PartView({ part, turn, streaming, open }: PartViewProps) {
+  return useMemo(() => <PartContent part={part} turn={turn} streaming={streaming} open={open} />, [part, turn, streaming, open]);
 }
 
-function PartContent({ part, streaming, open }: PartViewProps) {
+function PartContent({ part, turn, streaming, open }: PartViewProps) {
   switch (part.kind) {
     case 'markdown':
       return <MarkdownText text={part.content} streaming={streaming} />;
@@ -110,10 +139,28 @@ function PartContent({ part, streaming, open }: PartViewProps) {
     case 'inputRequest':
       return open ? <QuestionForm key={part.request.id} request={part.request} /> : <AnsweredRequest part={part} />;
     case 'error':
-      return <ErrorCard title="The answer ended in an error" error={part.error} />;
+      return <TurnError part={part} turn={turn} />;
     default:
-      return <OtherPart part={part} />;
+      return steeringOf(part) ? <TakenMessage part={part} /> : <OtherPart part={part} />;
   }
+}
+
+/** Only the newest error can be acted on: after an earlier one the turn was resumed, or another turn followed. */
+function TurnError({ part, turn }: { part: ErrorPart; turn: string }) {
+  const page = useContext(PageContext);
+  const isNewest = page?.failedTurn.value === turn && page.chat.peek()?.turns.at(-1)?.responseParts.at(-1) === part;
+  return (
+    <ErrorCard title="The answer ended in an error" error={part.error}>
+      {page && isNewest && <ErrorActions page={page} part={part} />}
+    </ErrorCard>
+  );
+}
+
+/** A message that the agent has taken into the turn. */
+function TakenMessage({ part }: { part: ResponsePart }) {
+  const { attachments = 0 } = steeringOf(part) ?? {};
+  const remark = attachments > 0 ? `Steered, with ${attachments} attached` : 'Steered';
+  return <UserMessage text={part.kind === 'systemNotification' ? plainText(part.content) : ''} remark={remark} />;
 }
 
 function Confirmation({ call }: { call: ToolCall }) {
@@ -133,9 +180,21 @@ function Working({ activity, quiet }: { activity: string | undefined; quiet: boo
             <i />
           </span>
           {words}
+          {NO_PROGRESS.test(words) && <RestartAgent />}
         </>
       )}
     </p>
+  );
+}
+
+function RestartAgent() {
+  const page = useContext(PageContext);
+  if (!page?.stopping.canRestart.value) return null;
+  const { isRestarting } = page.stopping;
+  return (
+    <button type="button" class="small" aria-disabled={isRestarting} onClick={() => void page.stopping.restart()}>
+      {isRestarting ? 'Restarting…' : `Restart ${page.agentName.value}`}
+    </button>
   );
 }
 

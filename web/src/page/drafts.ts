@@ -22,3 +22,8 @@ export class Drafts {
     this.bySession.value = drafts;
   }
 }
+
+/** The text of the input box after a message has come back to it: before what was typed meanwhile. */
+export function withReturned(typed: string | undefined, returned: string): string {
+  return typed === undefined || typed.trim() === '' ? returned : `${returned}\n\n${typed}`;
+}

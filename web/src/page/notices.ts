@@ -1,4 +1,4 @@
-// Short messages about problems, shown until the user dismisses them.
+// Short messages about problems and about what was done, shown until the user dismisses them.
 
 import { signal } from '@preact/signals';
 
@@ -7,6 +7,8 @@ import { oneLine } from '../format';
 export interface Notice {
   id: number;
   text: string;
+  /** A report says what was done on request; all other notices are about problems. */
+  kind: 'problem' | 'report';
 }
 
 /** A further notice removes the oldest one. */
@@ -18,9 +20,9 @@ export class Notices {
   readonly list = signal<readonly Notice[]>([]);
   #nextId = 1;
 
-  add(text: string): void {
+  add(text: string, kind: Notice['kind'] = 'problem'): void {
     const kept = this.list.value.slice(-(MAX_NOTICES - 1));
-    this.list.value = [...kept, { id: this.#nextId++, text: oneLine(text, NOTICE_CHARACTERS) }];
+    this.list.value = [...kept, { id: this.#nextId++, text: oneLine(text, NOTICE_CHARACTERS), kind }];
   }
 
   dismiss(id: number): void {

@@ -16,7 +16,7 @@ import type { Page } from '../../src/page';
 import { modeSetting } from '../../src/permission-mode';
 import { FakeHost } from '../fake-host.mjs';
 import { openPage, when } from './open-page';
-import { dispatched } from './page-window';
+import { closeWindow, dispatched } from './page-window';
 
 let host: FakeHost;
 let page: Page;
@@ -28,9 +28,7 @@ beforeEach(async () => {
   place = document.body.appendChild(document.createElement('div'));
 });
 afterEach(async () => {
-  render(null, place);
-  place.remove();
-  page.stop();
+  closeWindow({ page, place });
   await host.close();
 });
 
@@ -178,5 +176,5 @@ it('points to the open request from the composer', async () => {
   page.draft(page.selected.value, 'more');
   await act(() => render(<Composer page={page} />, place));
   await vi.waitFor(() => expect(place.querySelector('#composer-hint')?.textContent).toContain('Go to the request'));
-  expect(place.querySelector<HTMLButtonElement>('.send')?.disabled).toBe(true);
+  expect(place.querySelector<HTMLButtonElement>('.send')?.textContent).toBe('Steer');
 });

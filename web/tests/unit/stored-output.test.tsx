@@ -12,6 +12,7 @@ import { TurnView } from '../../src/components/TurnView';
 import type { Page } from '../../src/page';
 import { FakeHost } from '../fake-host.mjs';
 import { openPage } from './open-page';
+import { closeWindow } from './page-window';
 
 let host: FakeHost;
 let page: Page;
@@ -23,9 +24,7 @@ beforeEach(async () => {
   place = document.body.appendChild(document.createElement('div'));
 });
 afterEach(async () => {
-  render(null, place);
-  place.remove();
-  page.stop();
+  closeWindow({ page, place });
   await host.close();
 });
 

@@ -1,11 +1,20 @@
 // An error, with the message from the host or the agent.
 
+import type { ComponentChildren } from 'preact';
+
 import type { ErrorInfo } from '../../ahp/types';
 import { oneLine } from '../../format';
 import { AlertIcon } from '../Icons';
 import { LongText } from '../LongText';
 
-export function ErrorCard({ title, error }: { title: string; error: ErrorInfo }) {
+interface ErrorCardProps {
+  title: string;
+  error: ErrorInfo;
+  /** What can be done about it. */
+  children?: ComponentChildren;
+}
+
+export function ErrorCard({ title, error, children }: ErrorCardProps) {
   return (
     <div class="error-card" role="group" aria-label={title}>
       <div class="error-head">
@@ -24,6 +33,7 @@ export function ErrorCard({ title, error }: { title: string; error: ErrorInfo })
           </pre>
         </details>
       )}
+      {children}
     </div>
   );
 }

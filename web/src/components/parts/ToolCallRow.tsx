@@ -7,13 +7,14 @@ import type { FileEdit } from '../../ahp/changeset-types';
 import type { OutputReference, ToolCall, ToolResultContent } from '../../ahp/types';
 import { editsOfCall, fileUri, totals } from '../../edits/file-edits';
 import { directoryPath, oneLine, plainText, readableInput } from '../../format';
-import { isPlan } from '../../host-metadata';
+import { isPlan, isStoppable } from '../../host-metadata';
 import { inlineMarkdown } from '../../markdown/render';
 import { errorMessage, outcomeOf, outcomeReason, outcomeWord } from '../../tool-outcome';
 import { answeredElsewhere } from '../answered-elsewhere';
 import { Counts, fileWords } from '../changes/Counts';
 import { EditHead } from '../changes/EditHead';
 import { DiffView } from '../diff/DiffView';
+import { StopIcon } from '../Icons';
 import { LongText } from '../LongText';
 import { MoreList } from '../MoreList';
 import { PageContext } from '../page-context';
@@ -27,6 +28,37 @@ const SHOWN_EDITS = 5;
 const SHOWN_LINES = 60;
 
 export function ToolCallRow({ call }: { call: ToolCall }) {
+  return (
+    <div class="tool-line">
+      <CallDetails call={call} />
+      {call.status === 'running' && isStoppable(call) && <StopCall call={call} />}
+    </div>
+  );
+}
+
+/** Stops the command or the subagent; the turn goes on. */
+function StopCall({ call }: { call: ToolCall }) {
+  const page = useContext(PageContext);
+  if (!page?.stopping.canStop.value) return null;
+  const target = { toolCallId: call.toolCallId };
+  const isStopping = page.stopping.isStopping(target);
+  const what = oneLine(plainText(call.invocationMessage)) || oneLine(call.displayName);
+  return (
+    <button
+      type="button"
+      class="small tool-stop"
+      title="Stop only this; the turn goes on"
+      aria-label={`Stop: ${what}`}
+      aria-disabled={isStopping}
+      onClick={() => void page.stopping.stop(target)}
+    >
+      <StopIcon />
+      {isStopping ? 'Stopping…' : 'Stop'}
+    </button>
+  );
+}
+
+function CallDetails({ call }: { call: ToolCall }) {
   const outcome = outcomeOf(call);
   const plan = isPlan(call);
   const message = oneLine((plan && planTitle(call)) || messageOf(call), MESSAGE_CHARACTERS);

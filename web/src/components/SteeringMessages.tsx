@@ -1,0 +1,27 @@
+// Messages on their way into the running turn: shown below it until the agent has taken them, when they become a part of
+// the turn.
+
+import type { Page } from '../page';
+import { UserMessage } from './TurnView';
+
+export function SteeringMessages({ page }: { page: Page }) {
+  const waiting = page.running.value ? page.steering.value : undefined;
+  const selected = page.selected.value;
+  const sending = page.outgoing.value.filter((each) => each.session === selected && each.kind === 'steering');
+  if (!waiting && sending.length === 0) return null;
+  return (
+    <div class="steering">
+      {waiting && (
+        <UserMessage text={waiting.message?.text ?? ''} note="Waits for the agent to take it into this turn.">
+          {' '}
+          <button type="button" class="text-button" onClick={() => void page.waiting.takeBack('steering', waiting)}>
+            Take back
+          </button>
+        </UserMessage>
+      )}
+      {sending.map((each) => (
+        <UserMessage key={each.id} text={each.message.text} note="Sending…" />
+      ))}
+    </div>
+  );
+}
