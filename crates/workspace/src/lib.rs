@@ -12,6 +12,7 @@ mod files;
 mod glob;
 mod locks;
 mod look;
+mod new_directories;
 mod path_resolver;
 mod pending_changes;
 mod pins;

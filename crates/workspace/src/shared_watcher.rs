@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 
+use crate::new_directories::ArrivalLog;
 use crate::pending_changes::PendingChanges;
 
 /// Passes the system's events to all watches.
@@ -80,19 +81,39 @@ impl SharedWatcher {
         watching.map(|()| registration)
     }
 
-    fn create(&self) -> notify::Result<RecommendedWatcher> {
+    fn create(self: &Arc<Self>) -> notify::Result<RecommendedWatcher> {
         let receivers = Arc::clone(&self.receivers);
+        let arrivals = ArrivalLog::start(Arc::downgrade(self)).map_err(notify::Error::io)?;
         let report = move |event: notify::Result<Event>| {
-            let current: Vec<_> = lock(&receivers).values().cloned().collect();
-            for receiver in current {
-                receiver.record(&event);
+            if let Ok(event) = &event {
+                arrivals.note(event);
             }
+            report_to(&receivers, &event);
         };
         RecommendedWatcher::new(report, notify::Config::default().with_follow_symlinks(false))
     }
 
+    /// Passes an event to all watches.
+    pub(crate) fn report(&self, event: &notify::Result<Event>) {
+        report_to(&self.receivers, event);
+    }
+
+    /// Waits until the watcher has handled the events that have occurred. Must not run on its thread.
+    pub(crate) fn wait_for_events(&self) {
+        if let Some(watcher) = &mut self.registered().watcher
+            && let Err(error) = watcher.configure(notify::Config::default())
+        {
+            tracing::debug!(%error, "the file watcher has ended");
+        }
+    }
+
+    /// Whether a recursive watch includes this path.
+    pub(crate) fn is_recursive(&self, path: &Path) -> bool {
+        self.registered().is_below_recursive(path)
+    }
+
     /// Ends a watch. Blocks.
-    fn release(&self, id: u64) {
+    fn release(self: &Arc<Self>, id: u64) {
         self.receivers().remove(&id);
         let mut registered = self.registered();
         let Some(removed) = registered.paths.remove(&id) else { return };
@@ -119,7 +140,7 @@ impl SharedWatcher {
 
     /// Creates a watcher for the current watches. The old one still reports events until
     /// it is dropped, so none is lost.
-    fn rebuilt(&self, registered: &RegisteredWatch) -> notify::Result<RecommendedWatcher> {
+    fn rebuilt(self: &Arc<Self>, registered: &RegisteredWatch) -> notify::Result<RecommendedWatcher> {
         let mut watcher = self.create()?;
         // Recursive watches last, because a directory has the mode that was set last.
         let mut paths: Vec<_> = registered.paths.values().collect();
@@ -180,6 +201,13 @@ impl Drop for WatchRegistration {
             Ok(runtime) => drop(runtime.spawn_blocking(release)),
             Err(_) => release(),
         }
+    }
+}
+
+fn report_to(receivers: &Mutex<Receivers>, event: &notify::Result<Event>) {
+    let current: Vec<_> = lock(receivers).values().cloned().collect();
+    for receiver in current {
+        receiver.record(event);
     }
 }
 

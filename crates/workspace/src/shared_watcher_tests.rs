@@ -1,5 +1,6 @@
 //! Overlapping watches: each keeps its own reach while another starts and ends.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use innkeeper_core::files::{ChangeKind, FileChange, Reach};
@@ -142,4 +143,31 @@ async fn two_watches_of_one_directory_end_independently() {
     tree.end(&entries);
     tree.put("sub/deep/two");
     tree.reported(&descendants, "sub/deep/two", &["sub", "sub/deep"]).await;
+}
+
+#[tokio::test]
+async fn entries_that_are_created_with_their_directories_are_reported() {
+    let tree = Tree::new();
+    let watch = tree.watch("", Reach::Descendants);
+    let mut added = HashSet::<String>::new();
+    for number in 0..50 {
+        let directory = format!("new-{number}/deeper");
+        std::fs::create_dir_all(tree.directory.path().join(&directory)).unwrap();
+        let file = format!("{directory}/file");
+        tree.put(&file);
+        let uri = uri_of(&tree.directory.path().join(file));
+        let wait = async {
+            while !added.contains(&uri) {
+                let changes = watch.pending.take();
+                if changes.is_empty() {
+                    watch.pending.ready.notified().await;
+                }
+                for change in changes.into_iter().filter(|change| change.uri.ends_with("/file")) {
+                    assert_eq!(change.kind, ChangeKind::Added);
+                    added.insert(change.uri);
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.expect("timed out waiting for the watch");
+    }
 }
