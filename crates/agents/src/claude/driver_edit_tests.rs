@@ -1,6 +1,6 @@
 //! The driver's reports to a scripted recorder of edits, against a fake runtime.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 use ahp_types::actions::StateAction;
@@ -117,8 +117,12 @@ impl EditRecorder for ScriptedRecorder {
         self.work(format!("preview in {}", turn.as_str()), edits)
     }
 
-    fn end_turn(&self, turn: TurnId) -> BoxFuture<()> {
-        self.work(format!("end {}", turn.as_str()), ())
+    fn end_turn(&self, turn: TurnId, continuing: HashSet<String>) -> BoxFuture<()> {
+        let mut continuing: Vec<String> = continuing.into_iter().collect();
+        continuing.sort();
+        let except =
+            if continuing.is_empty() { String::new() } else { format!(" except {}", continuing.join(" ")) };
+        self.work(format!("end {}{except}", turn.as_str()), ())
     }
 }
 
@@ -430,7 +434,7 @@ async fn subagent_whose_turn_ends_during_the_recording_may_use_its_tool() {
     script.told([r#"before call ["/project/a"] in turn"#]).await;
     scene.runtime.result(json!({})).await;
     scene.runtime.say(system("session_state_changed", json!({"state": "idle"}))).await;
-    script.told(["end turn"]).await;
+    script.told(["end turn except call"]).await;
     script.permit(100);
     let answer = scene.runtime.read().await;
     assert_eq!(answer["response"]["response"], json!({}), "{answer}");
@@ -448,7 +452,7 @@ async fn call_of_a_subagent_continues_after_its_turn_has_ended() {
     scene.use_tool(frame, PermissionVerdict::NoObjection).await;
     scene.runtime.result(json!({})).await;
     scene.runtime.say(system("session_state_changed", json!({"state": "idle"}))).await;
-    script.told(["before call any in turn", "end turn", "before call already in turn"]).await;
+    script.told(["before call any in turn", "end turn except call"]).await;
     let mut result = tool_result("call", Value::Null);
     result["parent_tool_use_id"] = json!("delegate");
     scene.runtime.say(result).await;

@@ -1,5 +1,6 @@
 //! How an agent reports the calls that may change files.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,8 +45,9 @@ pub trait EditRecorder: Send + Sync + fmt::Debug {
     /// What edits would change, without making them. The contents are kept until the turn ends.
     fn preview(&self, turn: TurnId, planned: Vec<PlannedEdit>) -> BoxFuture<Vec<RecordedEdit>>;
 
-    /// A turn has ended; calls without a result, except those in the background, have ended, too.
-    fn end_turn(&self, turn: TurnId) -> BoxFuture<()>;
+    /// A turn has ended; calls without a result have ended, too, except those in the background and
+    /// the named ones, which subagents make that continue.
+    fn end_turn(&self, turn: TurnId, continuing: HashSet<String>) -> BoxFuture<()>;
 }
 
 /// A call that may change files.
@@ -149,7 +151,7 @@ impl EditRecorder for NoRecorder {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    fn end_turn(&self, _: TurnId) -> BoxFuture<()> {
+    fn end_turn(&self, _: TurnId, _: HashSet<String>) -> BoxFuture<()> {
         Box::pin(std::future::ready(()))
     }
 }

@@ -291,13 +291,13 @@ impl RecorderState {
         }
     }
 
-    fn end_turn(&self, log: &LogParts, turn: &str) {
-        let ended: Vec<(String, CallReach)> = lock(&self.calls)
+    fn end_turn(&self, log: &LogParts, turn: &str, continuing: &HashSet<String>) {
+        let ended: Vec<String> = lock(&self.calls)
             .iter()
-            .filter(|(_, call)| call.turn == turn && !call.in_background)
-            .map(|(tool_call, call)| (tool_call.clone(), call.reach.clone()))
+            .filter(|(id, call)| call.turn == turn && !call.in_background && !continuing.contains(*id))
+            .map(|(id, _)| id.clone())
             .collect();
-        for (tool_call, _) in &ended {
+        for tool_call in &ended {
             drop(self.end_call(log, tool_call, &CallOutcome::default()));
         }
         lock(&self.previews).remove(turn);
@@ -384,8 +384,8 @@ impl EditRecorder for LocalRecorder {
         self.run(move |log, state| preview::preview(log, state, turn.as_str(), planned))
     }
 
-    fn end_turn(&self, turn: TurnId) -> BoxFuture<()> {
-        self.run(move |log, state| state.end_turn(log, turn.as_str()))
+    fn end_turn(&self, turn: TurnId, continuing: HashSet<String>) -> BoxFuture<()> {
+        self.run(move |log, state| state.end_turn(log, turn.as_str(), &continuing))
     }
 }
 

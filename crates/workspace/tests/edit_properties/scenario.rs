@@ -1,6 +1,6 @@
 //! One random case.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -205,7 +205,7 @@ impl Scenario {
                     self.change("human");
                 }
             }
-            recorder.end_turn(id).await;
+            recorder.end_turn(id, HashSet::new()).await;
         }
     }
 

@@ -173,6 +173,28 @@ async fn call_without_a_result_ends_with_its_turn() {
 }
 
 #[tokio::test]
+async fn calls_that_continue_after_their_turn_own_their_edits() {
+    let desk = Desk::new();
+    let chat = desk.chat("s:/1", "c:/1").await;
+    chat.announce("t1", "w1", EditReach::Files(vec![desk.path("a.txt")])).await;
+    chat.announce("t1", "b1", EditReach::AnyFile).await;
+    desk.write("a.txt", "x\n");
+    desk.write("b.txt", "x\n");
+    chat.end_turn_except("t1", &["w1", "b1"]).await;
+    chat.begin_turn("t2");
+    desk.write("c.txt", "x\n");
+    for (call, expected) in [
+        ("w1", vec!["created a.txt +1 -0 tool"]),
+        ("b1", vec!["created b.txt +1 -0 shell", "created c.txt +1 -0 shell"]),
+    ] {
+        let edits = chat.recorder.after_call(call.to_owned(), CallOutcome::default()).await;
+        assert_eq!(described(&desk, &edits), expected);
+    }
+    assert_eq!(desk.listed("s:/1", turns(&["t1"])).await.len(), 3);
+    assert_eq!(desk.listed("s:/1", turns(&["t2"])).await, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn changes_before_a_repeated_announcement_are_not_the_calls() {
     let desk = Desk::new();
     desk.write("a.txt", "x\n");

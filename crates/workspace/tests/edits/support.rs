@@ -232,7 +232,12 @@ impl RecordedChat {
     }
 
     pub(crate) async fn end_turn(&self, turn: &str) {
-        self.recorder.end_turn(TurnId::new(turn)).await;
+        self.end_turn_except(turn, &[]).await;
+    }
+
+    pub(crate) async fn end_turn_except(&self, turn: &str, continuing: &[&str]) {
+        let continuing = continuing.iter().map(|call| (*call).to_owned()).collect();
+        self.recorder.end_turn(TurnId::new(turn), continuing).await;
     }
 
     pub(crate) async fn announce(&self, turn: &str, call: &str, reach: EditReach) {

@@ -281,15 +281,12 @@ impl EditTracking {
         self.tasks.turn_ended(&turn);
         // A hook of a call whose result is not reported. Later changes are not its work.
         self.ended_hook = None;
-        let continued = self.calls.values().filter(|call| call.turn == turn);
-        let continued: Vec<TrackedCall> = continued.flat_map(AnnouncedCall::tracked).map(resumed).collect();
+        let continuing = self.calls.values().filter(|call| call.turn == turn);
+        let continuing: HashSet<String> = continuing.flat_map(AnnouncedCall::ids).collect();
         let recorder = Arc::clone(&self.recorder);
         self.push(async move {
             until_announced(&ended).await;
-            recorder.end_turn(turn).await;
-            for call in continued {
-                recorder.before_call(call).await;
-            }
+            recorder.end_turn(turn, continuing).await;
             CallEdits::new()
         });
     }
@@ -534,15 +531,6 @@ async fn end_calls(
         add(shown, recorder.after_call(id, CallOutcome::default()).await);
     }
     edits
-}
-
-/// The announcement of a call that is already running.
-fn resumed(call: TrackedCall) -> TrackedCall {
-    let reach = match call.reach {
-        EditReach::Files(files) => EditReach::Files(files),
-        EditReach::AnyFile | EditReach::AnyFileAlready => EditReach::AnyFileAlready,
-    };
-    TrackedCall { reach, ..call }
 }
 
 fn hook_id(hook: &str) -> String {
