@@ -19,6 +19,15 @@ const CHROMIUM_FLAGS = [
   '--disable-sync',
 ];
 
+/** Prints what the pages of a failed test show, and stores pictures of them. */
+async function showPages(contexts) {
+  for (const [index, page] of contexts.flatMap((context) => context.pages()).entries()) {
+    await page.screenshot({ path: join(OUT, `failed-${index}.png`) }).catch(() => undefined);
+    const text = await page.innerText('body', { timeout: 1_000 }).catch((error) => error.message);
+    console.log(`page ${index} (out/failed-${index}.png) shows:\n${text.slice(0, 2_000)}`);
+  }
+}
+
 /** Runs one test with pages that tell what went wrong inside them. */
 async function runTest(browser, host, scratch, run) {
   const contexts = [];
@@ -42,6 +51,9 @@ async function runTest(browser, host, scratch, run) {
   try {
     await run({ page: await openPage(host.page), openPage, host, scratch, asked });
     assert.deepEqual(complaints, []);
+  } catch (error) {
+    await showPages(contexts);
+    throw error;
   } finally {
     for (const context of contexts) await context.close();
   }
