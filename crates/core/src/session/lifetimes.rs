@@ -125,7 +125,8 @@ impl SessionActor {
     /// Whether the chat or a subagent of it has work.
     fn is_busy(&self, uri: &ChannelUri) -> bool {
         let store = self.publisher.store();
-        let has_work = |state: &ChannelState| state.chat().is_some_and(has_work);
+        let holds_queue = self.chats.get(uri).is_some_and(|chat| chat.agent.queue_held);
+        let has_work = |state: &ChannelState| state.chat().is_some_and(|chat| has_work(chat, holds_queue));
         store.read(uri, has_work).unwrap_or(false)
             || self.chats.children_of(uri).iter().any(|child| self.publisher.has_running_turn(child))
     }
@@ -154,11 +155,13 @@ impl SessionActor {
     }
 }
 
-/// Whether a chat has a running turn, a waiting message or work in the background.
-fn has_work(chat: &ChatState) -> bool {
+/// Whether a chat has a running turn, a waiting message or work in the background. Messages of a held
+/// queue are not work: only a client can continue the queue, and may never do so.
+fn has_work(chat: &ChatState, holds_queue: bool) -> bool {
+    let is_waiting = chat.queued_messages.as_ref().is_some_and(|waiting| !waiting.is_empty());
     chat.active_turn.is_some()
         || chat.steering_message.is_some()
-        || chat.queued_messages.as_ref().is_some_and(|waiting| !waiting.is_empty())
+        || (is_waiting && !holds_queue)
         || chat.background_work.as_ref().is_some_and(|work| !work.is_empty())
 }
 

@@ -148,8 +148,9 @@ async fn agent_is_not_released_while_it_works_and_is_asked_again_later() {
     inn.dispatch(&chat, waiting).await;
     inn.dispatch(&chat, json!({"type": "chat/turnCancelled", "turnId": "t2", "duration": 1})).await;
     assert!(matches!(player.waiting_command(), Some(AgentCommand::Cancel { .. })));
-    tokio::time::sleep(3 * IDLE).await;
-    assert_eq!(player.waiting_command(), None, "released with a waiting message");
+    // A queue that the stop holds does not keep the agent.
+    tokio::time::sleep(IDLE + MOMENT).await;
+    assert_eq!(player.waiting_command(), Some(AgentCommand::Release));
 }
 
 #[tokio::test(start_paused = true)]
