@@ -122,8 +122,15 @@ impl TurnMachine {
     }
 
     /// The owner no longer waits for the turn. It drains: its remaining output belongs to no turn. Returns the
-    /// steering messages that were not taken up, or nothing if the turn is not running.
+    /// steering messages that were not taken up, or nothing if the turn is not running. A turn that the runtime
+    /// started by itself cannot be abandoned while the host has requested another turn.
     pub fn abandon(&mut self, turn: TurnKey) -> Option<Vec<Uuid>> {
+        if self.requested.is_none()
+            && let Some((_, origin)) = self.background.filter(|(background, _)| *background == turn)
+        {
+            self.requested = Some(RequestedTurn::abandoned_background(turn, origin));
+            return Some(Vec::new());
+        }
         let requested = self
             .requested
             .as_mut()
@@ -384,9 +391,15 @@ impl TurnMachine {
             (Some(requested), _) if requested.owner == Owner::Waits => {
                 verdicts.push(Verdict::Belongs(requested.key))
             }
-            (None, Some((turn, _))) => verdicts.push(Verdict::Belongs(turn)),
-            (Some(_), _) | (None, None) => {}
+            (None, Some((turn, _))) if !self.is_abandoned(turn) => verdicts.push(Verdict::Belongs(turn)),
+            (Some(_) | None, _) => {}
         }
+    }
+
+    fn is_abandoned(&self, turn: TurnKey) -> bool {
+        let is_abandoned =
+            |requested: &RequestedTurn| requested.key == turn && requested.owner != Owner::Waits;
+        self.requested.as_ref().is_some_and(is_abandoned)
     }
 
     fn begin_background(&mut self, origin: TurnOrigin, verdicts: &mut Vec<Verdict>) {

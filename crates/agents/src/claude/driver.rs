@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahp_types::state::{ErrorInfo, Message as UserInput};
-use innkeeper_claude::turns::{Generation, PromptKind, QUIET, TurnMachine};
+use innkeeper_claude::turns::{Generation, PromptKind, QUIET, TurnKey, TurnMachine};
 use innkeeper_claude::{
     Exit, Message, PermissionMode, Queued, RequestError, Runtime, RuntimeEvent, RuntimeEvents, SendError,
     StopOptions, UserContent, UserMessage,
@@ -362,16 +362,27 @@ impl ClaudeDriver {
             let key = current.key;
             self.edits.turn_stopped(key, current.turn.clone());
             self.link_answer(current);
-            if self.turns.abandon(key).is_some() {
-                self.interrupt();
-                let next = Instant::now() + INTERRUPT_PAUSE;
-                self.interrupt_retry = Some(InterruptRetry { next, left: INTERRUPT_LIMIT - 1 });
-            }
+            self.interrupt_abandoned(key);
         } else if let Some(current) = self.background.take_if(|current| current.turn == *turn) {
-            self.edits.turn_stopped(current.key, current.turn.clone());
+            let key = current.key;
+            self.edits.turn_stopped(key, current.turn.clone());
             self.link_answer(current);
-            self.interrupt();
+            if !self.interrupt_abandoned(key) {
+                self.interrupt();
+            }
         }
+    }
+
+    /// Abandons a turn, and interrupts the runtime until the turn is over. Returns false if the turn is
+    /// not running, or the runtime has another one to do after it.
+    fn interrupt_abandoned(&mut self, key: TurnKey) -> bool {
+        let is_abandoned = self.turns.abandon(key).is_some();
+        if is_abandoned {
+            self.interrupt();
+            let next = Instant::now() + INTERRUPT_PAUSE;
+            self.interrupt_retry = Some(InterruptRetry { next, left: INTERRUPT_LIMIT - 1 });
+        }
+        is_abandoned
     }
 
     /// Writes the waiting messages if possible. Stops the runtime between two turns if it

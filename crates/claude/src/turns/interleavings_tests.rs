@@ -120,8 +120,15 @@ impl Host {
                 self.steered_background = None;
                 (turn, Truth::Background(number))
             }
-            // A background turn can be interrupted, too.
-            (None, None) if self.machine.is_free() => return self.interrupt(),
+            // A background turn can be cancelled, too.
+            (None, None) if self.machine.is_free() => match self.background.pop_first() {
+                Some((turn, Some(number))) => (turn, Truth::Background(number)),
+                Some((turn, None)) => {
+                    self.background.insert(turn, None);
+                    return self.interrupt();
+                }
+                None => return self.interrupt(),
+            },
             (None, None) => return,
         };
         let untaken = self.machine.abandon(turn).unwrap();

@@ -94,6 +94,12 @@ impl RequestedTurn {
         Self::with(key, origin, Written::new(uuid, TurnOrigin::Steering, kind))
     }
 
+    /// A turn that the runtime started by itself, and that the host abandoned.
+    pub(super) fn abandoned_background(key: TurnKey, origin: TurnOrigin) -> Self {
+        let (owner, unproven) = (Owner::Abandoned, Unproven::None);
+        Self { key, origin, messages: Vec::new(), owner, unproven, last: None }
+    }
+
     fn with(key: TurnKey, origin: TurnOrigin, first: Written) -> Self {
         let (owner, unproven) = (Owner::Waits, Unproven::None);
         Self { key, origin, messages: vec![first], owner, unproven, last: None }

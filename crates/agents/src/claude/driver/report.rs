@@ -126,8 +126,10 @@ impl ClaudeDriver {
         if notice.as_ref().is_some_and(|notice| notice.is_silenced) {
             // The turn would report that a subagent was stopped, after everything was stopped. The next
             // message may already be written.
-            self.turns.interrupt_sent();
-            self.requests.interrupt(&self.runtime.controls(), Queued::Keep);
+            if !self.interrupt_abandoned(key) {
+                self.turns.interrupt_sent();
+                self.requests.interrupt(&self.runtime.controls(), Queued::Keep);
+            }
             return Ok(());
         }
         let turn = TurnId::new(&format!("background-{}", Uuid::new_v4()));
