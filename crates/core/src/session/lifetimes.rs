@@ -158,9 +158,9 @@ impl SessionActor {
 /// Whether a chat has a running turn, a waiting message or work in the background. Messages of a held
 /// queue are not work: only a client can continue the queue, and may never do so.
 fn has_work(chat: &ChatState, holds_queue: bool) -> bool {
-    let is_waiting = chat.queued_messages.as_ref().is_some_and(|waiting| !waiting.is_empty());
+    let is_waiting = chat.steering_message.is_some()
+        || chat.queued_messages.as_ref().is_some_and(|waiting| !waiting.is_empty());
     chat.active_turn.is_some()
-        || chat.steering_message.is_some()
         || (is_waiting && !holds_queue)
         || chat.background_work.as_ref().is_some_and(|work| !work.is_empty())
 }

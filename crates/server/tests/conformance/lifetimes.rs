@@ -141,16 +141,29 @@ async fn agent_is_not_released_while_it_works_and_is_asked_again_later() {
     player.prompt().await.unwrap();
     tokio::time::sleep(3 * IDLE).await;
     assert_eq!(player.waiting_command(), None, "released in a turn");
-    let waiting = json!({
-        "type": "chat/pendingMessageSet", "kind": "queued", "id": "q1",
-        "message": {"text": "later", "origin": {"kind": "user"}},
-    });
-    inn.dispatch(&chat, waiting).await;
-    inn.dispatch(&chat, json!({"type": "chat/turnCancelled", "turnId": "t2", "duration": 1})).await;
-    assert!(matches!(player.waiting_command(), Some(AgentCommand::Cancel { .. })));
-    // A queue that the stop holds does not keep the agent.
-    tokio::time::sleep(IDLE + MOMENT).await;
-    assert_eq!(player.waiting_command(), Some(AgentCommand::Release));
+}
+
+/// Only a client can continue a queue that a stop holds.
+#[tokio::test(start_paused = true)]
+async fn agent_is_released_while_a_held_message_waits() {
+    for kind in ["queued", "steering"] {
+        let inn = Inn::new().await;
+        let (chat, mut player) = inn.after_turn().await;
+        inn.dispatch(&chat, started("t2")).await;
+        player.prompt().await.unwrap();
+        let waiting = json!({
+            "type": "chat/pendingMessageSet", "kind": kind, "id": "q1",
+            "message": {"text": "later", "origin": {"kind": "user"}},
+        });
+        inn.dispatch(&chat, waiting).await;
+        if kind == "steering" {
+            assert!(matches!(player.waiting_command(), Some(AgentCommand::Steer { .. })));
+        }
+        inn.dispatch(&chat, json!({"type": "chat/turnCancelled", "turnId": "t2", "duration": 1})).await;
+        assert!(matches!(player.waiting_command(), Some(AgentCommand::Cancel { .. })));
+        tokio::time::sleep(IDLE + MOMENT).await;
+        assert_eq!(player.waiting_command(), Some(AgentCommand::Release), "{kind}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
