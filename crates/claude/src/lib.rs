@@ -123,7 +123,7 @@ pub use event::{EventKind, SessionEvent, Tokens, classify};
 pub use options::{
     AgentDefinition, ApiEndpoint, BypassPermissions, Conversation, Directories, Effort, HookRegistration,
     LaunchFiles, LaunchOptions, LaunchPlan, McpOptions, McpServer, McpSources, PermissionMode, Program,
-    SettingSource, SystemPrompt, Thinking, Tools, WardenProgram,
+    SettingSource, SystemPrompt, Thinking, Tools, WardenProgram, is_reserved_variable,
 };
 pub use process::{Exit, ExitReason};
 pub use running_commands::RunningCommand;

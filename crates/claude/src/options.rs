@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+pub use environment::is_reserved_variable;
 pub(crate) use environment::{ENTRYPOINT, MARK};
 pub use kinds::{
     AgentDefinition, ApiEndpoint, BypassPermissions, Conversation, Directories, Effort, HookRegistration,

@@ -13,7 +13,7 @@ use ahp_types::state::{
 };
 use innkeeper_claude::{
     ApiEndpoint, BypassPermissions, Conversation, Directories, HookRegistration, LaunchOptions,
-    PermissionMode, Program, Runtime, RuntimeVersion, StartError, WardenProgram,
+    PermissionMode, Program, Runtime, RuntimeVersion, StartError, WardenProgram, is_reserved_variable,
 };
 use innkeeper_claude::{project, transcript};
 use innkeeper_core::agent::{
@@ -226,6 +226,14 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
         return Err(OpenError::Failed {
             error_type: "working_directory_missing".to_owned(),
             message: format!("The working directory {} does not exist.", cwd.display()),
+        });
+    }
+    if let Some(reserved) = request.environment.keys().find(|name| is_reserved_variable(name)) {
+        return Err(OpenError::Failed {
+            error_type: "invalid_environment".to_owned(),
+            message: format!(
+                "The environment variable {reserved} is set by Innkeeper. Remove it from the session's environment."
+            ),
         });
     }
     let access = config.models.access(request.conversation);

@@ -130,3 +130,21 @@ async fn invalid_environment_is_rejected() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn variable_that_the_host_sets_fails_the_message_until_it_is_removed() -> Result<()> {
+    for claude in runtimes()? {
+        let recorded = RecordingRuntime::new(&claude)?;
+        let mut asking = start(&recorded, json!({"environment": {"CLAUDE_CONFIG_DIR": "/other"}})).await?;
+        let (session, chat) = (asking.session.clone(), asking.chat.clone());
+        let client = &mut asking.client;
+        client.say(&chat, "turn-1", SHOW).await?;
+        client.until_turn_over(&chat, "turn-1").await?;
+        let shown = answer(client, &chat)?;
+        assert!(shown.contains("CLAUDE_CONFIG_DIR is set by Innkeeper. Remove it"), "{shown}");
+        client.dispatch(&session, environment("hello")).await?;
+        run_turn(client, &chat, "turn-2", SHOW).await?;
+        assert!(answer(client, &chat)?.contains("<hello>"), "{}", answer(client, &chat)?);
+    }
+    Ok(())
+}

@@ -79,6 +79,28 @@ pub(crate) const ENTRYPOINT: &str = "sdk-rust";
 /// Addresses that bypass the proxy.
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "::1"];
 
+/// Variables that the host sets itself, or that say where the runtime keeps its transcripts.
+const RESERVED: &[&str] = &[
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "CLAUDE_CODE_EAGER_FLUSH",
+    "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS",
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST",
+    "CLAUDE_CONFIG_DIR",
+    "HOME",
+    MARK,
+    "NO_PROXY",
+    "no_proxy",
+];
+
+/// Whether a user must not choose the variable for a single conversation: its turns could not be followed,
+/// or its transcript would not be found again.
+pub fn is_reserved_variable(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
 /// The complete environment of the runtime.
 pub(super) fn launch_environment(options: &LaunchOptions) -> BTreeMap<OsString, OsString> {
     let has_endpoint = options.endpoint.is_some();
