@@ -170,6 +170,8 @@ enum End {
     SettingsChanged,
     /// The runtime must be started again with other options; the text says with which.
     Restart(String),
+    /// The runtime does not respond to requests.
+    Hung,
 }
 
 impl From<SessionGone> for End {
@@ -246,11 +248,13 @@ impl ClaudeDriver {
         };
         self.deny_all_requests();
         let restart = if let End::Restart(cause) = &end { Some(cause.clone()) } else { None };
+        let is_hung = matches!(end, End::Hung);
         let exit = match end {
             End::Exited(exit) => exit,
             End::Stop | End::Restart(_) => self.runtime.stop().await,
-            // The runtime has read the new settings, too, and would run their hooks at its end.
-            End::SettingsChanged => {
+            // The runtime has read the new settings, too, and would run their hooks at its end. One that
+            // hangs does not react to anything else.
+            End::SettingsChanged | End::Hung => {
                 self.runtime.stop_with(StopOptions { kill: true, ..StopOptions::default() }).await
             }
         };
@@ -259,7 +263,8 @@ impl ClaudeDriver {
         self.events.push(AgentEvent::Exited).ok();
         drop(self.turns.exited());
         for current in [self.background.take(), self.requested.take()].into_iter().flatten() {
-            let outcome = TurnOutcome::Interrupted(failures::exit_error(&exit));
+            let error = if is_hung { failures::hung_error() } else { failures::exit_error(&exit) };
+            let outcome = TurnOutcome::Interrupted(error);
             // A closed session does not need the outcome.
             self.end_turn(current, outcome).ok();
         }
@@ -498,7 +503,18 @@ impl ClaudeDriver {
             (RequestPurpose::Mode(mode), answer) => self.mode_set(mode, answer)?,
             (RequestPurpose::ProbeAuto(returned), answer) => self.auto_probed(returned, answer),
             (RequestPurpose::StopTask(task), answer) => self.stop_answered(&task, answer)?,
+            (RequestPurpose::Liveness, Err(RequestError::TimedOut { .. })) => return Err(End::Hung),
+            (RequestPurpose::Liveness, _) => {}
             (RequestPurpose::Select(choice), Ok(())) => self.choice = choice,
+            (RequestPurpose::Select(_), Err(RequestError::TimedOut { .. })) => {
+                // Another process could hang as well, so the user decides when to try again.
+                if let Some(TurnMessage { turn, .. }) = self.waiting.take() {
+                    self.withdraw_steering(&turn);
+                    let outcome = TurnOutcome::Interrupted(failures::hung_error());
+                    self.events.push(AgentEvent::TurnEnded { turn, outcome })?;
+                }
+                return Err(End::Hung);
+            }
             (RequestPurpose::Select(choice), Err(error)) => {
                 // The message that requested the model may have been cancelled meanwhile.
                 let wanting = self.waiting.take_if(|waiting| {

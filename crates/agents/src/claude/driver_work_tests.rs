@@ -3,7 +3,7 @@
 use innkeeper_core::agent::{StopTarget, StoppedWork, WorkKind};
 use serde_json::Value;
 
-use super::tests::Scene;
+use super::tests::{Scene, hook_about, request_about};
 use super::*;
 
 /// What the session is told next: actions as JSON, and other events as text.
@@ -228,6 +228,87 @@ async fn silent_turn_says_what_it_waits_for() {
     scene.stop().await;
 }
 
+/// Waits for the end of a turn, which must be interrupted. Returns the type of its error.
+async fn interrupted(scene: &mut Scene, turn: &str) -> String {
+    loop {
+        if let AgentEvent::TurnEnded { turn: ended, outcome } = scene.events.recv().await.unwrap() {
+            assert_eq!(ended.as_str(), turn);
+            let TurnOutcome::Interrupted(error) = outcome else { panic!("{outcome:?}") };
+            return error.error_type;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_runtime_that_does_not_respond_is_ended() {
+    let mut scene = Scene::in_turn().await;
+    let began = Instant::now();
+    // A runtime that responds may be silent as long as it likes.
+    for _ in 0..3 {
+        let check = scene.runtime.request("mcp_status").await;
+        assert!(began.elapsed() >= Duration::from_secs(60));
+        scene.runtime.agree(&check).await;
+    }
+    scene.runtime.request("mcp_status").await;
+    let asked = Instant::now();
+    assert_eq!(interrupted(&mut scene, "turn").await, "runtime_hung");
+    assert!(asked.elapsed() < Duration::from_secs(45), "{:?}", asked.elapsed());
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn runtime_that_does_not_respond_to_a_model_change_is_ended() {
+    let mut scene = Scene::start().await;
+    scene.prompt("turn", Some("opus")).await;
+    scene.runtime.request("set_model").await;
+    assert_eq!(interrupted(&mut scene, "turn").await, "runtime_hung");
+    loop {
+        if let AgentEvent::Closed { unsent, restart, .. } = scene.events.recv().await.unwrap() {
+            assert_eq!((unsent, restart), (None, None));
+            break;
+        }
+    }
+    scene.stop().await;
+}
+
+/// A request of the subagent `a1` to use a tool.
+fn asked_by_subagent() -> Value {
+    let ask = json!({
+        "subtype": "can_use_tool", "tool_name": "Write", "tool_use_id": "inner", "agent_id": "a1",
+        "input": {"file_path": "/project/a", "content": "x"},
+    });
+    request_about("r2", ask)
+}
+
+#[tokio::test(start_paused = true)]
+async fn subagent_in_the_background_may_ask_while_its_turn_is_being_stopped() {
+    for is_detached in [true, false] {
+        let mut scene = Scene::in_turn().await;
+        let agent = json!({"task_id": "a1", "task_type": "local_agent", "is_backgrounded": is_detached});
+        scene.runtime.say(task("task_started", agent)).await;
+        if is_detached {
+            action(&mut scene, "chat/backgroundWorkSet").await;
+        }
+        scene.cancel("turn").await;
+        scene.runtime.request("interrupt").await;
+        let check =
+            json!({"tool_name": "Write", "agent_id": "a1", "tool_input": {"file_path": "/project/a"}});
+        scene.runtime.say(hook_about("r1", check)).await;
+        if is_detached {
+            assert_eq!(scene.query().await.turn, None);
+            scene.runtime.say(asked_by_subagent()).await;
+            let started = told(&mut scene).await;
+            assert_eq!(started["message"]["text"], "A background task asks about Write");
+        } else {
+            let denied = scene.runtime.read().await["response"]["response"].to_string();
+            assert!(denied.contains("deny"), "{denied}");
+            scene.runtime.say(asked_by_subagent()).await;
+            assert_eq!(scene.runtime.read().await["response"]["response"]["behavior"], "deny");
+        }
+        scene.stop().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn result_that_an_older_runtime_holds_back_does_not_prolong_the_turn() {
     let mut scene = Scene::start().await;
@@ -291,6 +372,26 @@ async fn no_turn_follows_a_subagent_that_was_stopped_after_many_commands() {
     scene.runtime.say(json!({"type": "system", "subtype": "init", "capabilities": []})).await;
     let interrupt = scene.runtime.request("interrupt");
     assert!(tokio::time::timeout(Duration::from_secs(10), interrupt).await.is_ok(), "a turn follows");
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn subagent_that_ends_before_it_is_stopped_reports_its_result() {
+    let mut scene = Scene::in_turn().await;
+    let started = json!({"task_id": "a1", "task_type": "local_agent", "is_backgrounded": true});
+    scene.runtime.say(task("task_started", started)).await;
+    action(&mut scene, "chat/backgroundWorkSet").await;
+    stop(&scene, 1, StopTarget::Background).await;
+    let asked = scene.runtime.request("stop_task").await;
+    let ended = json!({"task_id": "a1", "status": "completed", "summary": "all good", "output_file": "/o"});
+    scene.runtime.say(task("task_notification", ended)).await;
+    scene.runtime.agree(&asked).await;
+    assert_eq!(answer_to(&mut scene, 1).await["result"], "Ok([])");
+    scene.runtime.result(json!({})).await;
+    while told(&mut scene).await["ended"] != "turn" {}
+    scene.runtime.say(json!({"type": "system", "subtype": "init", "capabilities": []})).await;
+    let started = told(&mut scene).await;
+    assert!(started["message"]["text"].to_string().contains("all good"), "{started}");
     scene.stop().await;
 }
 

@@ -369,6 +369,13 @@ pub(super) fn exit_error(exit: &Exit) -> ErrorInfo {
     error("runtime_exited", message)
 }
 
+/// Error of a turn whose runtime does not respond.
+pub(super) fn hung_error() -> ErrorInfo {
+    let message = "Claude has stopped responding, so its process was ended.\n\
+                   Resume the turn, or send another message.";
+    error("runtime_hung", message.to_owned())
+}
+
 /// Whether a runtime's last output says that memory ran out.
 pub(super) fn is_out_of_memory(stderr: &str) -> bool {
     ["heap out of memory", "process OOM", "out of memory", "heap limit"]

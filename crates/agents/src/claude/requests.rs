@@ -27,6 +27,8 @@ pub(super) enum RequestPurpose {
     ProbeAuto(PermissionMode),
     /// Stops this task.
     StopTask(String),
+    /// Finds out whether a silent runtime still responds.
+    Liveness,
 }
 
 /// Requests in flight.
@@ -113,11 +115,24 @@ impl Requests {
         self.waiting.push(PendingControl { purpose, answer });
     }
 
+    /// Finds out whether the runtime still responds, unless it is being asked.
+    pub(super) fn check_liveness(&mut self, controls: &Controls) {
+        if self.waiting.iter().any(|request| request.purpose == RequestPurpose::Liveness) {
+            return;
+        }
+        let controls = controls.clone();
+        let answer = Box::pin(async move { controls.mcp_status().await.map(drop) });
+        self.waiting.push(PendingControl { purpose: RequestPurpose::Liveness, answer });
+    }
+
     /// Whether a change of model, effort or permission mode is pending.
     pub(super) fn is_configuring(&self) -> bool {
         self.waiting.iter().any(|request| match request.purpose {
             RequestPurpose::Select(_) | RequestPurpose::Mode(_) | RequestPurpose::ProbeAuto(_) => true,
-            RequestPurpose::Interrupt | RequestPurpose::StopTask(_) | RequestPurpose::Withdraw(_) => false,
+            RequestPurpose::Interrupt
+            | RequestPurpose::StopTask(_)
+            | RequestPurpose::Withdraw(_)
+            | RequestPurpose::Liveness => false,
         })
     }
 

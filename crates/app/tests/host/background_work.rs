@@ -232,3 +232,27 @@ async fn work_that_ends_during_a_turn_is_noted_in_it() -> Result<()> {
 pub(crate) fn runs(host: &TestHost, command: &str) -> bool {
     host.processes().iter().any(|process| process.arguments.iter().any(|each| each.contains(command)))
 }
+
+/// Scenario P: the chat cannot be truncated, and the work in the background is not disturbed.
+#[tokio::test]
+async fn truncation_is_rejected_while_work_runs_and_the_work_goes_on() -> Result<()> {
+    for claude in runtimes()? {
+        let mut asking = start(unasked(claude)).await?;
+        let chat = asking.chat.clone();
+        asking.say("turn-1", &[text("first")]).await?;
+        asking.finish("turn-1").await?;
+        asking.say("turn-2", &[in_background(&until_exists("go"), "wait"), text("started")]).await?;
+        asking.finish("turn-2").await?;
+        until_works(&mut asking.client, &chat, 1).await?;
+        let truncated = json!({"type": "chat/truncated", "turnId": "turn-1"});
+        let seq = asking.client.dispatch(&chat, truncated).await?;
+        let reason = asking.response(seq).await?.context("the truncation was accepted")?;
+        assert!(reason.contains("truncate") || reason.contains("earlier"), "{reason}");
+        assert_eq!(asking.client.chat(&chat)?.turns.len(), 2);
+        assert_eq!(works(asking.client.chat(&chat)?).len(), 1);
+        std::fs::write(asking.host.work_dir().join("go"), "")?;
+        until_works(&mut asking.client, &chat, 0).await?;
+        asking.agrees_with_a_fresh_client().await?;
+    }
+    Ok(())
+}

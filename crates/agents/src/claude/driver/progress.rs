@@ -1,4 +1,4 @@
-//! Says what a turn waits for when the runtime is silent.
+//! Says what a turn waits for when the runtime is silent, and finds out whether the runtime hangs.
 //!
 //! There is no timer unless a turn is running.
 
@@ -17,6 +17,10 @@ const FIRST_NOTE: Duration = Duration::from_secs(20);
 
 /// Until then, the note is renewed each 10 s; later, each 30 s.
 const OFTEN: Duration = Duration::from_secs(60);
+
+/// After this time without a message, each note comes with a request to the runtime. One that does not
+/// answer hangs.
+const LIVENESS_CHECK: Duration = Duration::from_secs(60);
 
 /// After this time without a message, and without anything to wait for, the runtime may hang.
 const MAX_SILENCE: Duration = Duration::from_secs(300);
@@ -155,6 +159,9 @@ impl ClaudeDriver {
         if self.edits.is_recording() {
             // The runtime's messages are not read meanwhile.
             return Ok(());
+        }
+        if silence >= LIVENESS_CHECK {
+            self.requests.check_liveness(&self.runtime.controls());
         }
         let longest = self
             .mapper

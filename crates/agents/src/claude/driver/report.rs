@@ -1,8 +1,8 @@
 //! Assigns the runtime's messages to turns and sends the mapped actions to the session.
 
 use ahp_types::state::{Message as UserInput, MessageKind, MessageOrigin};
+use innkeeper_claude::Message;
 use innkeeper_claude::turns::{EndReason, QUIET, TurnEnd, TurnKey, Verdict};
-use innkeeper_claude::{Message, Queued};
 use innkeeper_core::agent::{AgentEvent, History, MessageLink, TurnOutcome};
 use innkeeper_core::ids::TurnId;
 use tokio::time::Instant;
@@ -123,13 +123,9 @@ impl ClaudeDriver {
     /// Starts a turn that the runtime began without a prompt.
     fn begin_background_turn(&mut self, key: TurnKey) -> Result<(), End> {
         let notice = self.notices.next();
-        if notice.as_ref().is_some_and(|notice| notice.is_silenced) {
-            // The turn would report that a subagent was stopped, after everything was stopped. The next
-            // message may already be written.
-            if !self.interrupt_abandoned(key) {
-                self.turns.interrupt_sent();
-                self.requests.interrupt(&self.runtime.controls(), Queued::Keep);
-            }
+        // The turn would report that a subagent was stopped, after everything was stopped. If the next message
+        // is already written, an interrupt could hit that message instead, so the turn is shown.
+        if notice.as_ref().is_some_and(|notice| notice.is_silenced) && self.interrupt_abandoned(key) {
             return Ok(());
         }
         let turn = TurnId::new(&format!("background-{}", Uuid::new_v4()));

@@ -454,7 +454,7 @@ impl ClaudeDriver {
         let tool_call = ask.tool_use_id.clone().unwrap_or_else(|| format!("call-{id}"));
         let name = ask.tool_name.clone().unwrap_or_else(|| "unknown".to_owned());
         let input = value_of(ask.input.as_deref());
-        let Some(turn) = self.turn_of_request(&name)? else {
+        let Some(turn) = self.turn_of_request(&name, ask.agent_id.as_deref())? else {
             self.respond(id, Ok(PermissionAnswer::deny(STOPPED).to_json(&ask)));
             return Ok(());
         };
@@ -507,10 +507,12 @@ impl ClaudeDriver {
         let name = text("tool_name").unwrap_or_else(|| "unknown".to_owned());
         let tool_call = hook.tool_use_id.clone().or_else(|| text("tool_use_id"));
         let tool_call = tool_call.unwrap_or_else(|| format!("call-{id}"));
+        let (agent, cwd) = (text("agent_id"), text("cwd").map(PathBuf::from));
+        let in_background = self.is_in_background(agent.as_deref());
         // A background task may use tools while no turn is shown; its requests are still checked.
         let turn = match self.shown_turn() {
             Some(turn) => Some(turn),
-            None if self.turns.is_free() => None,
+            None if in_background || self.turns.is_free() => None,
             None => {
                 self.respond(id, Ok(hook_decision("deny", STOPPED)));
                 return Ok(());
@@ -521,7 +523,6 @@ impl ClaudeDriver {
         if let Some(path) = path.filter(|path| name == "Write" && self.access.is_in_plans(path)) {
             self.plan_file = Some(path.to_owned());
         }
-        let (agent, cwd) = (text("agent_id"), text("cwd").map(PathBuf::from));
         let asked = self.edits.call(&AskedCall {
             turn: turn.as_ref(),
             id: &tool_call,
@@ -531,6 +532,8 @@ impl ClaudeDriver {
             cwd: cwd.as_deref().filter(|cwd| cwd.is_absolute()),
         });
         let question = question(&name, &input, None, RuleSuggestions::default());
+        // The end of the shown turn does not end the work in the background.
+        let turn = turn.filter(|_| !in_background);
         self.wait(id, turn.clone(), WaitingKind::BeforeUse { tool_call: tool_call.clone(), call: asked });
         self.prepare((turn, tool_call, PermissionStage::BeforeUse), name, input, (question, None));
         Ok(())
@@ -564,7 +567,7 @@ impl ClaudeDriver {
     fn elicitation(&mut self, id: &str, request: &Elicitation) -> Result<(), End> {
         let server = request.mcp_server_name.clone().unwrap_or_default();
         let shown = PendingElicitation::parse(&format!("elicitation-{id}"), request);
-        let (Some((pending, shown)), Some(turn)) = (shown, self.turn_of_request(&server)?) else {
+        let (Some((pending, shown)), Some(turn)) = (shown, self.turn_of_request(&server, None)?) else {
             tracing::warn!(server, "declined an elicitation that cannot be shown");
             self.respond(id, Ok(elicitation::declined()));
             return Ok(());
@@ -576,11 +579,11 @@ impl ClaudeDriver {
     /// The turn that shows a request. A background task that asks while no turn is running gets
     /// a turn of its own, so that clients can show the question. `None` if the turn of the
     /// request was cancelled.
-    fn turn_of_request(&mut self, subject: &str) -> Result<Option<TurnId>, End> {
+    fn turn_of_request(&mut self, subject: &str, agent: Option<&str>) -> Result<Option<TurnId>, End> {
         if let Some(turn) = self.shown_turn() {
             return Ok(Some(turn));
         }
-        if !self.turns.is_free() {
+        if !self.turns.is_free() && !self.is_in_background(agent) {
             return Ok(None);
         }
         let turn = TurnId::new(&format!("question-{}", Uuid::new_v4()));
@@ -588,6 +591,13 @@ impl ClaudeDriver {
         self.question_turn = Some(turn.clone());
         self.events.push(AgentEvent::TurnStarted { turn: turn.clone(), message })?;
         Ok(Some(turn))
+    }
+
+    /// Whether a subagent works in the background, so that it goes on when a turn is stopped.
+    fn is_in_background(&self, agent: Option<&str>) -> bool {
+        agent.is_some_and(|agent| {
+            self.edits.tasks().is_live_agent(agent) && self.edits.tasks().is_detached(agent)
+        })
     }
 
     pub(super) fn shown_turn(&self) -> Option<TurnId> {

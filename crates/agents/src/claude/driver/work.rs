@@ -228,7 +228,8 @@ impl ClaudeDriver {
         let summary = task.summary.as_deref().unwrap_or_default().trim();
         let has_output = task.output_file.as_deref().is_some_and(|file| !file.is_empty());
         // Not every end starts a turn.
-        let is_silenced = self.notices.silenced.remove(id);
+        // One that ended by itself before it could be stopped reports its result.
+        let is_silenced = self.notices.silenced.remove(id) && matches!(status, "stopped" | "killed");
         let is_unknown = !self.edits.tasks().is_known(id);
         if let Some(ended) = self.edits.tasks_mut().announced(id) {
             let text = notice_text(ended, status, summary);
