@@ -22,6 +22,9 @@ use crate::storage::{Rewind, StoredTurn};
 /// Why an action on the turn of a subagent is rejected.
 const NOT_IN_CHILD: &str = "this chat belongs to a subagent; cancel or resume the turn of its parent chat";
 
+/// What an agent is told to resume a turn that it started itself.
+const CONTINUE: &str = "Continue from where you left off.";
+
 /// Longest title that is derived from a message, in characters.
 const TITLE_LENGTH: usize = 60;
 
@@ -205,7 +208,8 @@ pub(super) fn session_renamed(view: DecisionView<'_>, changed: &SessionTitleChan
     decision
 }
 
-/// Resumes a failed turn: the same turn is reopened and its message is sent again.
+/// Resumes a failed turn: the same turn is reopened and its message is sent again. The message of a turn
+/// that the agent started itself is only for clients, so the agent is told to continue.
 pub(super) fn resumed(agent: &AgentState, view: DecisionView<'_>, turn: &str) -> Decision {
     if view.chat.active_turn.is_some() {
         return reject("a turn is already running in this chat");
@@ -219,7 +223,11 @@ pub(super) fn resumed(agent: &AgentState, view: DecisionView<'_>, turn: &str) ->
     if is_child(view.chat) {
         return reject(NOT_IN_CHILD);
     }
-    let prompt = TurnMessage { turn: TurnId::new(turn), message: last.message.clone() };
+    let mut message = last.message.clone();
+    if message.origin.kind == MessageKind::SystemNotification {
+        CONTINUE.clone_into(&mut message.text);
+    }
+    let prompt = TurnMessage { turn: TurnId::new(turn), message };
     let mut decision = send_with_steering(agent, view, prompt);
     decision.reopened = Some(true);
     decision

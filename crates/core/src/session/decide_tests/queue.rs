@@ -201,3 +201,20 @@ fn waiting_steering_message_follows_message_of_started_or_resumed_turn() {
         assert!(matches!(cold.effects.as_slice(), [Effect::OpenAgent { .. }]), "{cold:?}");
     }
 }
+
+#[test]
+fn resumed_turn_of_the_agent_itself_continues_without_the_text_for_clients() {
+    for (origin, text) in [("user", "hi"), ("systemNotification", "Continue from where you left off.")] {
+        let mut chat = chat(None);
+        let error = json!({"kind": "error", "error": {"errorType": "x", "message": "y"}, "resumable": true});
+        let message = json!({"text": "hi", "origin": {"kind": origin}});
+        let failed = json!({"id": "old", "message": message, "responseParts": [error], "state": "error"});
+        chat.turns = vec![serde_json::from_value(failed).unwrap()];
+        let resume = json!({"type": "chat/turnResume", "turnId": "old"});
+        let decision = dispatch(Phase::Live(History::Resume), &chat, "c1", resume);
+        let [Effect::Agent(AgentCommand::Prompt { message, .. })] = decision.effects.as_slice() else {
+            panic!("{decision:?}")
+        };
+        assert_eq!(message.text, text);
+    }
+}
