@@ -76,6 +76,13 @@ const tests = {
     await finished(page, 'cancelled');
   },
 
+  async 'a slash command waits in the queue, because it cannot join the running turn'({ page }) {
+    await start(page, 'text First.', 'wait 60000');
+    await steer(page, '/compact');
+    await waitFor(async () => (await queuedTexts(page)).join() === '/compact');
+    assert.equal(await page.locator('.steering').count(), 0);
+  },
+
   async 'a steering message is taken back, a second one joins the first, and a refused one returns'({ page }) {
     await start(page, 'text First.', 'wait 60000');
     await steer(page, 'One');

@@ -6,6 +6,7 @@ import { isOpenConfirmation } from '../ahp/confirmations';
 import { isOpenRequest } from '../ahp/input-requests';
 import type { Uri } from '../ahp/types';
 import type { Page } from '../page';
+import { isCommand } from '../page/commands';
 import { NEW } from '../page/drafts';
 import type { SendKind } from '../page/outgoing';
 import { modeSetting } from '../permission-mode';
@@ -36,7 +37,8 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
   useLayoutEffect(() => fitHeight(box.current), [text]);
 
   const send = (kind: SendKind) => {
-    if (sendable) void page.send(text, directory, running ? kind : 'turn');
+    const inTurn = isCommand(text) ? 'queued' : kind;
+    if (sendable) void page.send(text, directory, running ? inTurn : 'turn');
     box.current?.focus({ preventScroll: true });
   };
 

@@ -2,6 +2,7 @@
 // the turn.
 
 import type { Page } from '../page';
+import { isCommand } from '../page/commands';
 import { UserMessage } from './TurnView';
 
 export function SteeringMessages({ page }: { page: Page }) {
@@ -12,7 +13,10 @@ export function SteeringMessages({ page }: { page: Page }) {
   return (
     <div class="steering">
       {waiting && (
-        <UserMessage text={waiting.message?.text ?? ''} note="Waits for the agent to take it into this turn.">
+        <UserMessage
+          text={waiting.message?.text ?? ''}
+          note={isCommand(waiting.message?.text ?? '') ? 'Starts after this turn.' : 'Waits for the agent to take it into this turn.'}
+        >
           {' '}
           <button type="button" class="text-button" onClick={() => void page.waiting.takeBack('steering', waiting)}>
             Take back
