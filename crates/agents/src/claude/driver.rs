@@ -138,6 +138,8 @@ pub(super) struct ClaudeDriver {
     quiet_at: Option<Instant>,
     /// Model, effort and agent in use by the runtime.
     choice: Choice,
+    /// Whether the runtime has answered the last change of model and effort.
+    is_choice_known: bool,
     /// The host's id of the conversation, which identifies model requests.
     conversation: Uuid,
     /// The runtime's id of the conversation.
@@ -228,6 +230,7 @@ impl ClaudeDriver {
             interrupt_retry: None,
             quiet_at: None,
             choice: Choice::of(&request.selection),
+            is_choice_known: true,
             conversation: request.conversation,
             identity,
             history: request.history,
@@ -272,8 +275,11 @@ impl ClaudeDriver {
         // Commands may still be queued.
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {
-            // A closed session does not need the events.
-            self.take(command).ok();
+            // The session knows which work has ended with the process.
+            if !matches!(command, AgentCommand::StopWork { .. }) {
+                // A closed session does not need the events.
+                self.take(command).ok();
+            }
         }
         let (history, unsent) = (self.history.clone(), self.waiting.map(Box::new));
         self.events.finish(AgentEvent::Closed { history, unsent, restart }).await;
@@ -406,17 +412,24 @@ impl ClaudeDriver {
             self.probe_auto();
             return Ok(());
         };
-        if self.project.as_mut().is_some_and(|project| !project.is_trusted()) {
+        let wanted = self.choice.next(message.model.as_ref(), message.agent.as_ref());
+        let is_selected = self.is_choice_known && wanted == self.choice;
+        let is_trusted = self.project.as_mut().is_none_or(TrustedProject::is_trusted);
+        if self.background.is_some() && !(is_selected && is_trusted) {
+            // Nothing changes in the middle of a turn.
+            return Ok(());
+        }
+        if !is_trusted {
             // The next runtime starts only after the user has seen the change.
             return Err(End::SettingsChanged);
         }
-        let wanted = self.choice.next(message.model.as_ref(), message.agent.as_ref());
         if wanted.agent != self.choice.agent {
             // The agent can only be set when the runtime starts.
             return Err(End::Restart("the chosen agent".to_owned()));
         }
-        if wanted != self.choice {
-            self.requests.select(&self.runtime.controls(), &self.choice, wanted);
+        if !is_selected {
+            let now = Some(&self.choice).filter(|_| self.is_choice_known);
+            self.requests.select(&self.runtime.controls(), now, wanted);
             return Ok(());
         }
         match self.waiting.take() {
@@ -505,15 +518,19 @@ impl ClaudeDriver {
             (RequestPurpose::StopTask(task), answer) => self.stop_answered(&task, answer)?,
             (RequestPurpose::Liveness, Err(RequestError::TimedOut { .. })) => return Err(End::Hung),
             (RequestPurpose::Liveness, _) => {}
-            (RequestPurpose::Select(choice), Ok(())) => self.choice = choice,
-            (RequestPurpose::Select(_), Err(RequestError::TimedOut { .. })) => {
-                // Another process could hang as well, so the user decides when to try again.
+            (RequestPurpose::Select(choice), Ok(())) => {
+                self.choice = choice;
+                self.is_choice_known = true;
+            }
+            (RequestPurpose::Select(choice), Err(error @ RequestError::TimedOut { .. })) => {
+                // The user's hooks may take this long, or the runtime hangs.
+                self.is_choice_known = false;
+                self.requests.check_liveness(&self.runtime.controls());
                 if let Some(TurnMessage { turn, .. }) = self.waiting.take() {
                     self.withdraw_steering(&turn);
-                    let outcome = TurnOutcome::Interrupted(failures::hung_error());
+                    let outcome = TurnOutcome::Interrupted(model_error(&choice.model, &error));
                     self.events.push(AgentEvent::TurnEnded { turn, outcome })?;
                 }
-                return Err(End::Hung);
             }
             (RequestPurpose::Select(choice), Err(error)) => {
                 // The message that requested the model may have been cancelled meanwhile.

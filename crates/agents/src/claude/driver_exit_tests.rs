@@ -61,6 +61,17 @@ async fn exit_during_mode_change_keeps_the_mode_of_the_session() {
     assert_eq!(exit(runtime, &mut events).await, (0, None), "the session's mode was changed back");
 }
 
+#[tokio::test(start_paused = true)]
+async fn request_to_stop_work_at_the_exit_is_left_to_the_session() {
+    let scene = after_one_turn(false).await;
+    let Scene { runtime, mut events, commands, close, .. } = scene;
+    // Read after the exit.
+    close.cancel();
+    let stop = AgentCommand::StopWork { request: 1, target: innkeeper_core::agent::StopTarget::Background };
+    commands.send(stop).await.unwrap();
+    assert_eq!(exit(runtime, &mut events).await, (0, None), "the driver has answered the request");
+}
+
 #[test]
 fn failed_write_to_an_exited_runtime_is_an_exit() {
     assert!(is_exit(&RequestError::Exited));

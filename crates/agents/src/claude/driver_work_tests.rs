@@ -1,6 +1,8 @@
 //! Work in the background, stopping it, and silence, against a fake runtime on a paused clock.
 
-use innkeeper_core::agent::{StopTarget, StoppedWork, WorkKind};
+use innkeeper_core::agent::{
+    Approval, PermissionStage, PermissionVerdict, StopTarget, StoppedWork, ToolAnswer, WorkKind,
+};
 use serde_json::Value;
 
 use super::tests::{Scene, hook_about, request_about};
@@ -257,17 +259,113 @@ async fn silent_runtime_that_does_not_respond_is_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn runtime_that_does_not_respond_to_a_model_change_is_ended() {
+async fn slow_model_change_fails_its_message_and_only_a_hanging_runtime_is_ended() {
     let mut scene = Scene::start().await;
     scene.prompt("turn", Some("opus")).await;
     scene.runtime.request("set_model").await;
-    assert_eq!(interrupted(&mut scene, "turn").await, "runtime_hung");
+    assert_eq!(interrupted(&mut scene, "turn").await, "model_not_available");
+    assert_eq!(scene.runtime.read().await["type"], "control_cancel_request");
+    let check = scene.runtime.request("mcp_status").await;
+    scene.runtime.agree(&check).await;
+
+    // The model of the runtime is not known, so that it is set again.
+    scene.prompt("default", None).await;
+    let select = scene.runtime.request("set_model").await;
+    assert_eq!(select["request"]["model"], Value::Null, "{select}");
+    scene.runtime.agree(&select).await;
+    let effort = scene.runtime.request("apply_flag_settings").await;
+    scene.runtime.agree(&effort).await;
+    let uuid = scene.runtime.prompt().await;
+    scene.runtime.result(json!({"user_message_uuids": [uuid]})).await;
+    assert_eq!(scene.ended().await.1, "default");
+
+    scene.prompt("other", Some("opus")).await;
+    scene.runtime.request("set_model").await;
+    assert_eq!(interrupted(&mut scene, "other").await, "model_not_available");
+    assert_eq!(scene.runtime.read().await["type"], "control_cancel_request");
+    scene.runtime.request("mcp_status").await;
     loop {
         if let AgentEvent::Closed { unsent, restart, .. } = scene.events.recv().await.unwrap() {
             assert_eq!((unsent, restart), (None, None));
             break;
         }
     }
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn background_turn_is_not_cut_off_for_a_message_with_another_agent_or_model() {
+    for (field, value) in
+        [("agent", json!({"uri": "file:///agents/reviewer.md"})), ("model", json!({"id": "opus"}))]
+    {
+        let mut scene = Scene::start().await;
+        scene.runtime.say(json!({"type": "system", "subtype": "init", "capabilities": []})).await;
+        scene.runtime.text("m1", "background").await;
+        while !matches!(scene.events.recv().await.unwrap(), AgentEvent::TurnStarted { .. }) {}
+        let mut message = json!({"text": "next", "origin": {"kind": "user"}});
+        message[field] = value;
+        let message = serde_json::from_value(message).unwrap();
+        scene.commands.send(AgentCommand::Prompt { turn: TurnId::new("next"), message }).await.unwrap();
+        assert!(scene.runtime.is_silent(Duration::from_secs(1)).await, "{field}: changed in a turn");
+        scene.runtime.result(json!({"origin": {"kind": "task-notification"}})).await;
+        assert_eq!(scene.ended().await.2, TurnOutcome::Completed, "{field}");
+        if field == "model" {
+            assert_eq!(scene.runtime.request("set_model").await["request"]["model"], "opus");
+        }
+        scene.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn turn_that_starts_during_a_question_ends_before_the_turn_of_the_question() {
+    let mut scene = Scene::start().await;
+    let agent = json!({"task_id": "a1", "task_type": "local_agent", "is_backgrounded": true});
+    scene.runtime.say(task("task_started", agent)).await;
+    scene.runtime.say(asked_by_subagent()).await;
+    let asked = scene.query().await.turn.unwrap();
+    assert!(asked.as_str().starts_with("question-"), "{asked}");
+    scene.runtime.say(json!({"type": "system", "subtype": "init", "capabilities": []})).await;
+    scene.runtime.text("m1", "background").await;
+    let background = loop {
+        if let AgentEvent::TurnStarted { turn, .. } = scene.events.recv().await.unwrap() {
+            break turn;
+        }
+    };
+    scene.decide_about("inner", PermissionStage::Required, PermissionVerdict::Allowed).await;
+    assert_eq!(scene.runtime.read().await["response"]["response"]["behavior"], "allow");
+    scene.runtime.result(json!({"origin": {"kind": "task-notification"}})).await;
+    let ended = [scene.ended().await.1, scene.ended().await.1];
+    assert_eq!(ended, [background.as_str(), asked.as_str()]);
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_of_a_call_begins_with_its_permission() {
+    let mut scene = Scene::in_turn().await;
+    let input = json!({"file_path": "/project/a", "content": "x"});
+    let call = json!({"type": "tool_use", "id": "inner", "name": "Write", "input": input});
+    scene.runtime.say(json!({"type": "assistant", "message": {"id": "m1", "content": [call]}})).await;
+    scene.runtime.say(asked_by_subagent()).await;
+    scene.query().await;
+    assert_eq!(action(&mut scene, "chat/activityChanged").await["activity"], "Waiting for your answer");
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    let answer = ToolAnswer::Confirmed {
+        approval: Approval::Approved,
+        input: None,
+        option: None,
+        suggestion: None,
+        remembered: Vec::new(),
+    };
+    let (turn, tool_call) = (TurnId::new("turn"), "inner".to_owned());
+    scene.commands.send(AgentCommand::ToolAnswer { turn, tool_call, answer }).await.unwrap();
+    let activity = loop {
+        let told = action(&mut scene, "chat/activityChanged").await["activity"].clone();
+        if told != "Waiting for your answer" {
+            break told;
+        }
+    };
+    assert_eq!(activity, Value::Null);
+    assert_eq!(action(&mut scene, "chat/activityChanged").await["activity"], "Running Write for 20 s");
     scene.stop().await;
 }
 

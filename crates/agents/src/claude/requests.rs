@@ -63,10 +63,12 @@ impl Requests {
         self.waiting.push(PendingControl { purpose: RequestPurpose::Withdraw(message), answer });
     }
 
-    /// Switches the runtime from the model and effort `now` to `wanted`.
-    pub(super) fn select(&mut self, controls: &Controls, now: &Choice, wanted: Choice) {
-        let model = (wanted.model != now.model).then(|| controls.set_model(wanted.model_name()));
-        let (effort, controls) = ((wanted.effort != now.effort).then_some(wanted.effort), controls.clone());
+    /// Switches the runtime from the model and effort `now`, if they are known, to `wanted`.
+    pub(super) fn select(&mut self, controls: &Controls, now: Option<&Choice>, wanted: Choice) {
+        let is_other_model = now.is_none_or(|now| wanted.model != now.model);
+        let is_other_effort = now.is_none_or(|now| wanted.effort != now.effort);
+        let model = is_other_model.then(|| controls.set_model(wanted.model_name()));
+        let (effort, controls) = (is_other_effort.then_some(wanted.effort), controls.clone());
         let answer = Box::pin(async move {
             if let Some(selected) = model {
                 selected.await?;

@@ -83,6 +83,14 @@ impl TurnProgress {
         !std::mem::take(&mut self.told).is_zero()
     }
 
+    /// The user answered a request, about this call if it has one. The runtime goes on from now on.
+    fn user_answered(&mut self, call: Option<&str>) {
+        (self.last, self.told) = (Instant::now(), Duration::ZERO);
+        if let Some(began) = call.and_then(|call| self.calls.get_mut(call)) {
+            *began = self.last;
+        }
+    }
+
     /// When clients are told next, if the runtime stays silent.
     fn next(&self) -> Instant {
         self.last + next_note(self.told)
@@ -141,6 +149,15 @@ impl ClaudeDriver {
             for event in self.mapper.set_wait(None) {
                 self.events.push(event)?;
             }
+        }
+        Ok(())
+    }
+
+    /// The user answered a request, so the turn goes on.
+    pub(super) fn goes_on(&mut self, call: Option<&str>) -> Result<(), End> {
+        self.progress.user_answered(call);
+        for event in self.mapper.set_wait(None) {
+            self.events.push(event)?;
         }
         Ok(())
     }

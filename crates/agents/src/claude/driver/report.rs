@@ -81,7 +81,9 @@ impl ClaudeDriver {
                 match requested.or_else(|| self.background.take_if(|current| current.key == key)) {
                     Some(current) => {
                         let outcome = self.outcome(&reason);
-                        self.end_turn(current, outcome)
+                        self.end_turn(current, outcome)?;
+                        let asking = self.question_turn.clone();
+                        self.end_question_turn(asking.as_ref())
                     }
                     None => {
                         self.edits.turn_drained(key);

@@ -314,6 +314,7 @@ impl ClaudeDriver {
         let asked =
             |kind: &WaitingKind| matches!(kind, WaitingKind::Permission { .. } | WaitingKind::Plan { .. });
         let Some(waiting) = self.take_waiting(tool_call, asked) else { return Ok(()) };
+        self.goes_on(Some(tool_call))?;
         if approval == Approval::Denied {
             self.mapper.denied(tool_call);
         }
@@ -377,6 +378,7 @@ impl ClaudeDriver {
             |waiting: &WaitingRequest| waiting.kind.input_request() == Some(answer.request.as_str());
         let Some(at) = self.waiting_requests.iter().position(is_this) else { return Ok(()) };
         let waiting = self.waiting_requests.remove(at);
+        self.goes_on(None)?;
         let reply = match &waiting.kind {
             WaitingKind::Questions { questions, ask, .. } => questions.answered(answer).to_json(ask),
             WaitingKind::Elicitation { pending, .. } => pending.answered(answer),
@@ -605,9 +607,12 @@ impl ClaudeDriver {
         current.map(|current| current.turn.clone()).or_else(|| self.question_turn.clone())
     }
 
-    /// Ends a turn that only shows questions, after the last one.
-    fn end_question_turn(&mut self, turn: Option<&TurnId>) -> Result<(), End> {
-        if self.waiting_requests.iter().any(|waiting| waiting.turn.as_ref() == turn) {
+    /// Ends a turn that only shows questions, after the last one. Clients see a turn that the runtime
+    /// started meanwhile as a part of it, so it ends after that one.
+    pub(super) fn end_question_turn(&mut self, turn: Option<&TurnId>) -> Result<(), End> {
+        if self.background.is_some()
+            || self.waiting_requests.iter().any(|waiting| waiting.turn.as_ref() == turn)
+        {
             return Ok(());
         }
         match self.question_turn.take_if(|asking| Some(&*asking) == turn) {
