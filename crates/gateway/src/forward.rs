@@ -96,6 +96,7 @@ impl Forward<'_> {
         let place = tap.read_whole(&body);
         self.open.update(tap.reading().clone());
         self.open.end(RequestEnd::Completed);
+        self.open.settle();
         let renamed = place.and_then(|place| {
             let name = self.options.name_model.as_ref()?(&place.model)?;
             Some(Edit { span: place.span, text: head::quoted(&name) })
@@ -161,6 +162,7 @@ impl Stream for ForwardedStream {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
+            this.settle();
             if let Some(chunk) = this.relay.pop() {
                 return Poll::Ready(Some(Ok(chunk)));
             }
@@ -199,16 +201,23 @@ impl ForwardedStream {
         false
     }
 
-    /// Records the result once the stream has ended without being dropped.
+    /// Records usage and result once the upstream's response has ended: before its end is
+    /// passed on, so that a client that has the response finds its usage in the account.
+    fn settle(&mut self) {
+        match self.relay.closing() {
+            Some(Closing::Complete) => self.open.end(RequestEnd::Completed),
+            Some(Closing::Failed { error, .. }) => self.open.end(RequestEnd::Failed(error.clone())),
+            None => return,
+        }
+        self.open.update(self.relay.reading().clone());
+        self.open.settle();
+    }
+
+    /// Releases the upstream's response once it has ended without being dropped.
     fn close(&mut self) {
         let Some(data) = self.data.take() else { return };
-        match self.relay.closing() {
-            Some(Closing::Complete) => {
-                self.open.end(RequestEnd::Completed);
-                data.finish();
-            }
-            Some(Closing::Failed { error, .. }) => self.open.end(RequestEnd::Failed(error.clone())),
-            None => {}
+        if let Some(Closing::Complete) = self.relay.closing() {
+            data.finish();
         }
     }
 }

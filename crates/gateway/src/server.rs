@@ -153,6 +153,17 @@ impl GatewayHandle {
         self.ledger.usage(session)
     }
 
+    /// The usage of the session's requests that ended since the last call. Contains every request whose
+    /// response the client has received.
+    pub fn take_usage(&self, session: &str) -> SessionUsage {
+        self.ledger.take_usage(session)
+    }
+
+    /// The accumulated usage of all sessions since the start.
+    pub fn total_usage(&self) -> SessionUsage {
+        self.ledger.total()
+    }
+
     /// The last failed messages request of a session. `None` if a later one has succeeded, or
     /// a user message was announced since.
     pub fn last_error(&self, session: &str) -> Option<LastError> {

@@ -1,7 +1,9 @@
 //! Per-session accounting: usage, last error, turns and credential.
 //!
 //! Owns a bounded map by session id; the least recently used session is
-//! evicted first. One lock, held briefly and never across an await.
+//! evicted first. One lock, held briefly and never across an await. The usage
+//! of a response is recorded before the client receives the end of the
+//! response, so that a client that has it finds its usage.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,6 +39,8 @@ pub struct SessionUsage {
     pub failed: u64,
     /// Requests that the client aborted.
     pub aborted: u64,
+    /// Requests sent with the user as initiator, of upstreams that are told the initiator.
+    pub user_requests: u64,
     /// Input tokens neither read from nor written to a cache.
     pub input_tokens: u64,
     /// Output tokens.
@@ -90,6 +94,8 @@ pub(crate) struct UsageLedger(Mutex<LedgerState>);
 #[derive(Debug, Default)]
 struct LedgerState {
     sessions: HashMap<SessionId, SessionEntry>,
+    /// The usage of all sessions, also of forgotten ones.
+    total: SessionUsage,
     /// Counts accesses; the entry with the lowest count is the least recently used.
     clock: u64,
 }
@@ -98,6 +104,8 @@ struct LedgerState {
 struct SessionEntry {
     touched: u64,
     usage: SessionUsage,
+    /// The usage of ended requests since it was last taken.
+    untaken: SessionUsage,
     last_error: Option<LastError>,
     turns: SessionTurns,
     credential: Option<SecretString>,
@@ -111,6 +119,16 @@ impl UsageLedger {
 
     pub(crate) fn usage(&self, session: &str) -> Option<SessionUsage> {
         self.read(session, |entry| entry.usage.clone())
+    }
+
+    pub(crate) fn total(&self) -> SessionUsage {
+        self.lock().total.clone()
+    }
+
+    pub(crate) fn take_usage(&self, session: &str) -> SessionUsage {
+        let mut state = self.lock();
+        let entry = state.sessions.get_mut(session);
+        entry.map(|entry| std::mem::take(&mut entry.untaken)).unwrap_or_default()
     }
 
     pub(crate) fn last_error(&self, session: &str) -> Option<LastError> {
@@ -201,13 +219,17 @@ impl Account {
 
     /// Starts accounting for one messages request.
     pub(crate) fn open(&self, request_id: &str) -> OpenRequest {
-        self.ledger.write(&self.session, |entry| entry.usage.requests += 1);
+        let mut state = self.ledger.lock();
+        state.total.requests += 1;
+        state.entry(&self.session).usage.requests += 1;
         OpenRequest {
             account: self.clone(),
             request_id: request_id.to_owned(),
             reading: Reading::default(),
+            is_by_user: false,
             reservation: TurnReservation::none(),
             end: None,
+            is_settled: false,
         }
     }
 }
@@ -234,13 +256,18 @@ pub(crate) struct OpenRequest {
     account: Account,
     request_id: String,
     reading: Reading,
+    /// Whether it is sent with the user as initiator.
+    is_by_user: bool,
     reservation: TurnReservation,
     end: Option<RequestEnd>,
+    /// Whether the usage and the end are recorded.
+    is_settled: bool,
 }
 
 impl OpenRequest {
-    /// Sets the reservation that is settled with this request.
-    pub(crate) fn hold(&mut self, reservation: TurnReservation) {
+    /// Sets the initiator, and the reservation that is settled with this request.
+    pub(crate) fn hold(&mut self, initiator: Initiator, reservation: TurnReservation) {
+        self.is_by_user = initiator == Initiator::User;
         self.reservation = reservation;
     }
 
@@ -253,38 +280,53 @@ impl OpenRequest {
     pub(crate) fn end(&mut self, end: RequestEnd) {
         self.end = Some(end);
     }
+
+    /// Records the usage and the result, once.
+    pub(crate) fn settle(&mut self) {
+        if std::mem::replace(&mut self.is_settled, true) {
+            return;
+        }
+        let (reading, reservation, end) =
+            (std::mem::take(&mut self.reading), std::mem::take(&mut self.reservation), self.end.take());
+        let is_by_user = self.is_by_user;
+        let mut state = self.account.ledger.lock();
+        state.total.add(&reading, end.as_ref(), is_by_user);
+        let entry = state.entry(&self.account.session);
+        entry.usage.add(&reading, end.as_ref(), is_by_user);
+        entry.untaken.requests += 1;
+        entry.untaken.add(&reading, end.as_ref(), is_by_user);
+        match end {
+            Some(RequestEnd::Completed) => {
+                entry.last_error = None;
+                entry.turns.settle_success(reservation);
+            }
+            Some(RequestEnd::Failed(error)) => {
+                entry.last_error = Some(LastError::new(&error, &self.request_id));
+                entry.turns.settle_failure(&reservation);
+            }
+            None => entry.turns.settle_failure(&reservation),
+        }
+    }
 }
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        let (reading, reservation, end) =
-            (std::mem::take(&mut self.reading), std::mem::take(&mut self.reservation), self.end.take());
-        self.account.ledger.write(&self.account.session, |entry| {
-            let usage = &mut entry.usage;
-            usage.add(&reading);
-            match end {
-                Some(RequestEnd::Completed) => {
-                    usage.completed += 1;
-                    entry.last_error = None;
-                    usage.last_stop_reason = reading.stop_reason;
-                    entry.turns.settle_success(reservation);
-                }
-                Some(RequestEnd::Failed(error)) => {
-                    usage.failed += 1;
-                    entry.last_error = Some(LastError::new(&error, &self.request_id));
-                    entry.turns.settle_failure(&reservation);
-                }
-                None => {
-                    usage.aborted += 1;
-                    entry.turns.settle_failure(&reservation);
-                }
-            }
-        });
+        self.settle();
     }
 }
 
 impl SessionUsage {
-    fn add(&mut self, reading: &Reading) {
+    /// Adds an ended request, which is already counted in `requests`.
+    fn add(&mut self, reading: &Reading, end: Option<&RequestEnd>, is_by_user: bool) {
+        match end {
+            Some(RequestEnd::Completed) => {
+                self.completed += 1;
+                self.last_stop_reason.clone_from(&reading.stop_reason);
+            }
+            Some(RequestEnd::Failed(_)) => self.failed += 1,
+            None => self.aborted += 1,
+        }
+        self.user_requests += u64::from(is_by_user);
         self.input_tokens = self.input_tokens.saturating_add(reading.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(reading.output_tokens);
         self.cache_creation_input_tokens =
@@ -317,8 +359,42 @@ mod tests {
             nano_aiu: 5,
             ..SessionUsage::default()
         };
-        assert_eq!(ledger.usage("a"), Some(expected));
+        assert_eq!(ledger.usage("a"), Some(expected.clone()));
         assert_eq!(ledger.usage("b"), None);
+        assert_eq!((ledger.take_usage("a"), ledger.take_usage("b")), (expected, SessionUsage::default()));
+    }
+
+    #[test]
+    fn usage_is_taken_once_and_totals_include_forgotten_sessions() {
+        let ledger = Arc::new(UsageLedger::default());
+        let ask = |name: &str, output_tokens: u64| {
+            let mut open = ledger.account(&session(name)).open("req_1");
+            open.hold(Initiator::User, TurnReservation::none());
+            open.update(Reading { output_tokens, ..Reading::default() });
+            open.end(RequestEnd::Completed);
+            open.settle();
+            // Dropping a settled request records nothing.
+        };
+        let used = |requests: u64, output_tokens: u64| SessionUsage {
+            requests,
+            completed: requests,
+            user_requests: requests,
+            output_tokens,
+            ..SessionUsage::default()
+        };
+        let open = ledger.account(&session("a")).open("req_0");
+        ask("a", 1);
+        ask("a", 2);
+        assert_eq!(ledger.take_usage("a"), used(2, 3), "an open request is not taken");
+        assert_eq!(ledger.take_usage("a"), SessionUsage::default());
+        drop(open);
+        assert_eq!(
+            ledger.take_usage("a"),
+            SessionUsage { requests: 1, aborted: 1, ..SessionUsage::default() }
+        );
+        ask("b", 4);
+        ledger.forget("a");
+        assert_eq!(ledger.total(), SessionUsage { requests: 4, aborted: 1, ..used(3, 7) });
     }
 
     #[test]

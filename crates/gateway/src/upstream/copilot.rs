@@ -123,7 +123,7 @@ impl CopilotUpstream {
         let mut open = request.account.open(&request.request_id);
         let (initiator, reservation) =
             request.account.initiator(&RequestTraits::read(&head, &request.headers));
-        open.hold(reservation);
+        open.hold(initiator, reservation);
         let renamed = (model != head.model).then(|| head.replace_model(&model));
         let edits = renamed.into_iter().chain(head.system_as_blocks()).collect();
         let outgoing = HttpRequest {

@@ -42,6 +42,33 @@ async fn usage_is_recorded_per_session() {
 }
 
 #[tokio::test]
+async fn usage_can_be_taken_when_the_end_of_the_response_arrives() {
+    let (fake, gateway) = copilot().await;
+    let mut stream = EventStream::of("claude-sonnet-4.6", &["x"]);
+    let stop = json!({"type": "message_stop", "copilot_usage": {"total_nano_aiu": 9}});
+    *stream.events.last_mut().unwrap() = event("message_stop", &stop);
+    for streams in [true, false] {
+        let initiated = if streams { streamed("hi") } else { whole("hi there") };
+        if streams {
+            fake.script_messages(Reply::events(&stream));
+            let mut reader = Reader::of(gateway.ask(&initiated).await);
+            reader.until(stream.events.last().unwrap()).await;
+        } else {
+            gateway.ask(&initiated).await.bytes().await.unwrap();
+        }
+        let expected = if streams {
+            SessionUsage { nano_aiu: 9, user_requests: 1, ..used() }
+        } else {
+            SessionUsage { last_stop_reason: Some("end_turn".to_owned()), user_requests: 1, ..used() }
+        };
+        assert_eq!(gateway.handle.take_usage("session"), expected);
+        assert_eq!(gateway.handle.take_usage("session"), SessionUsage::default());
+    }
+    let total = gateway.handle.total_usage();
+    assert_eq!((total.requests, total.output_tokens, total.nano_aiu, total.user_requests), (2, 14, 9, 2));
+}
+
+#[tokio::test]
 async fn aborted_request_records_known_usage() {
     let (fake, gateway) = copilot().await;
     let gate = Gate::new();
@@ -62,6 +89,7 @@ async fn aborted_request_records_known_usage() {
     let expected = SessionUsage {
         requests: 1,
         aborted: 1,
+        user_requests: 1,
         input_tokens: 11,
         output_tokens: 1,
         cache_creation_input_tokens: 2,

@@ -138,6 +138,7 @@ impl DemoResponse {
             && let Some(accounting) = &mut self.accounting
         {
             accounting.end(RequestEnd::Completed);
+            accounting.settle();
         }
     }
 
