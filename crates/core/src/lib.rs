@@ -26,6 +26,7 @@ pub mod session;
 pub mod state;
 pub mod storage;
 pub mod trust;
+pub mod usage;
 
 pub use channel::{ChannelKind, ChannelUri};
 pub use host::{AdministratorRules, AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};

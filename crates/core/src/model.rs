@@ -5,6 +5,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use uuid::Uuid;
 
+use crate::usage::ModelUse;
+
 /// How one conversation reaches the model endpoint.
 #[derive(Clone, Debug)]
 pub struct ModelAccess {
@@ -23,6 +25,19 @@ pub trait ModelEndpoint: Send + Sync + 'static {
     /// Model requests that follow from it are attributed to the user; all others are
     /// attributed to the agent.
     fn mark_turn(&self, conversation: Uuid, text: &str);
+
+    /// Whether the conversation's model costs nothing, whatever the agent computes from list prices.
+    fn is_free(&self, conversation: Uuid) -> bool {
+        let _ = conversation;
+        false
+    }
+
+    /// What the conversation's model requests used since the last call. Contains every request whose
+    /// response the agent has received.
+    fn take_usage(&self, conversation: Uuid) -> ModelUse {
+        let _ = conversation;
+        ModelUse::default()
+    }
 
     /// The last failed model request of the conversation, if no later request has succeeded.
     /// The model endpoint knows more about the cause than the agent.

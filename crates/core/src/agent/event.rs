@@ -9,6 +9,7 @@ use ahp_types::state::{ErrorInfo, Message};
 
 use super::{History, MessageLink, PermissionQuery, ResumeToken, StoppedWork, TodoList, TurnMessage};
 use crate::ids::TurnId;
+use crate::usage::UsageReport;
 
 /// An event from an agent.
 #[derive(Debug)]
@@ -94,6 +95,13 @@ pub enum AgentEvent {
     TodoChanged {
         /// The whole list.
         list: TodoList,
+    },
+    /// What the agent used since its last report. Counts for the session even if the turn is over.
+    Used {
+        /// The turn that used it, if there is one.
+        turn: Option<TurnId>,
+        /// What was used.
+        report: Box<UsageReport>,
     },
     /// The turn ended. Always the last event of the turn.
     TurnEnded {

@@ -41,6 +41,7 @@ use crate::ids::ClientId;
 use crate::permission_rules::PermissionRules;
 use crate::state::{ChannelState, StateStore};
 use crate::storage::{Storage, StorageError};
+use crate::usage::ModelUse;
 
 /// Inputs that may wait in a session's queue. While it is full, the handler of the sending
 /// connection waits; other clients do not.
@@ -103,6 +104,8 @@ pub(crate) struct SessionActor {
     /// Chats of other sessions that are being moved here.
     pub(super) expected: ExpectedChats,
     pub(super) finished: bool,
+    /// What the agents used since the session's `_meta` was updated.
+    pub(super) used: ModelUse,
     /// How long agents keep their processes.
     pub(super) lifetime_rules: LifetimeRules,
     /// Whether the host lets running turns end before it stops.
@@ -177,6 +180,7 @@ impl SessionActor {
             ending: None,
             expected: ExpectedChats::default(),
             finished: false,
+            used: ModelUse::default(),
             lifetime_rules,
             drain,
         };

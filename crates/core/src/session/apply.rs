@@ -23,7 +23,8 @@ impl SessionActor {
         // The permission to start the turn of `next`, until the turn is counted.
         let mut start: Option<Option<TurnStart>> = None;
         while let Some(mut decision) = next.take() {
-            let lists = decision.todo.is_some();
+            let lists = decision.todo.is_some() || decision.used.is_some();
+            self.used = self.used.plus(decision.used.take().unwrap_or_default());
             if let Some(chat) = self.chats.get_mut(chat) {
                 chat.apply(&mut decision, &mut self.publisher);
             }
@@ -241,7 +242,7 @@ impl SessionActor {
             self.publisher.publish_derived(update);
         }
         let todos = self.chats.iter().map(|chat| (chat.uri.as_str(), &chat.todo)).collect();
-        let sources = MetaSources { todos };
+        let sources = MetaSources { todos, used: std::mem::take(&mut self.used) };
         let update = |session: &SessionState| session_meta::update(session, &sources);
         if let Some(update) = self.publisher.with_session(update).flatten() {
             self.publisher.publish_derived(update);

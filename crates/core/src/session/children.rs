@@ -53,6 +53,7 @@ impl SessionActor {
             | AgentEvent::WorkStopped { .. }
             | AgentEvent::PartsDiscarded { .. }
             | AgentEvent::TodoChanged { .. }
+            | AgentEvent::Used { .. }
             | AgentEvent::TurnEnded { .. }
             | AgentEvent::Exited
             | AgentEvent::Closed { .. }) => return Some(other),

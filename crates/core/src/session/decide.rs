@@ -51,6 +51,7 @@ use crate::agent::{
 use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
+use crate::usage::ModelUse;
 pub(super) use chats::{
     ChatChange, ChatFacts, adoption, chat_removed, check_anchor, check_change, check_placement, check_room,
     order_after,
@@ -243,6 +244,8 @@ pub(super) struct Decision {
     pub(super) permissions: Vec<LedgerChange>,
     /// The chat's to-do list, if the agent reported it.
     pub(super) todo: Option<ChatTodo>,
+    /// What the agent used, if it reported that.
+    pub(super) used: Option<ModelUse>,
     /// The host's follow-up actions.
     pub(super) actions: Vec<(ActionTarget, StateAction)>,
     /// External work.

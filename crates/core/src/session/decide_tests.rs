@@ -22,6 +22,8 @@ mod queue;
 mod stopping;
 #[path = "decide_tests/tools_and_inputs.rs"]
 mod tools_and_inputs;
+#[path = "decide_tests/usage.rs"]
+mod usage;
 
 const NOW: &str = "2026-11-15T10:00:00.000Z";
 

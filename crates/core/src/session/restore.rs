@@ -24,6 +24,7 @@ use crate::channel::ChannelUri;
 use crate::clock::wire_time_of_millis;
 use crate::state::{ChannelState, ChatDoc, TurnError};
 use crate::storage::{JournalEntry, Json, Rewind, StorageError, StoredChat, StoredSession};
+use crate::usage::ModelUse;
 
 /// A session that was restored from storage.
 #[derive(Debug)]
@@ -143,7 +144,7 @@ fn update_session_copies(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc
         apply_action_to_session(session, &update);
     }
     let todos = chats.iter().map(|(seed, _)| (seed.uri.as_str(), &seed.todo)).collect();
-    if let Some(update) = session_meta::update(session, &MetaSources { todos }) {
+    if let Some(update) = session_meta::update(session, &MetaSources { todos, used: ModelUse::default() }) {
         apply_action_to_session(session, &update);
     }
     // The titles of a chat and its session are written separately.

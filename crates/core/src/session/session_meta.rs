@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::chat_todo::{self, ChatTodo};
 use super::projection;
 use crate::channel::ChannelUri;
+use crate::usage::{self, ModelUse};
 
 /// Most bytes of a session's `_meta`, in JSON.
 const MAX_META: usize = 4096;
@@ -32,19 +33,33 @@ const WAITING_SINCE: &str = "innkeeper.waitingSince";
 pub(super) struct MetaSources<'a> {
     /// The to-do lists, by chat.
     pub(super) todos: Vec<(&'a str, &'a ChatTodo)>,
+    /// What was used since the last update; it is added to the published usage.
+    pub(super) used: ModelUse,
 }
 
 /// The value of a contributor that is encoded in at most this many bytes, if it has one.
 type Contribution<'a> = Box<dyn Fn(usize) -> Option<Value> + 'a>;
 
 /// The contributors, by key. Each takes the room that the ones before it have left.
-fn contributions<'a>(sources: &'a MetaSources<'a>) -> [(&'static str, Contribution<'a>); 1] {
-    [(TODO, Box::new(|room| chat_todo::published_lists(&sources.todos, room)))]
+fn contributions<'a>(
+    session: &SessionState,
+    sources: &'a MetaSources<'a>,
+) -> [(&'static str, Contribution<'a>); 3] {
+    let before = session.meta.as_ref().map(ModelUse::from_meta).unwrap_or_default();
+    let used = before.plus(sources.used);
+    let totals = (!used.is_empty()).then(|| json!(used.totals()));
+    let credits = used.credits();
+    [
+        // Before the lists, which are shortened to the remaining room.
+        (usage::TOTALS, Box::new(move |room| totals.clone().filter(|totals| fits(totals, room)))),
+        (usage::CREDITS, Box::new(move |room| credits.clone().filter(|credits| fits(credits, room)))),
+        (TODO, Box::new(|room| chat_todo::published_lists(&sources.todos, room))),
+    ]
 }
 
 /// The action that sets the session's `_meta`, if it differs.
 pub(super) fn update(session: &SessionState, sources: &MetaSources<'_>) -> Option<StateAction> {
-    let contributions = contributions(sources);
+    let contributions = contributions(session, sources);
     let mut meta = session.meta.clone().unwrap_or_default();
     meta.retain(|key, _| contributions.iter().all(|(own, _)| own != key));
     for (key, contribution) in contributions {
@@ -111,6 +126,10 @@ fn waits_for_user(request: &SessionInputRequest) -> bool {
     }
 }
 
+fn fits(value: &Value, room: usize) -> bool {
+    value.to_string().len() <= room
+}
+
 fn encoded_size(meta: &JsonObject) -> usize {
     serde_json::to_string(meta).map_or(MAX_META, |encoded| encoded.len())
 }
@@ -137,7 +156,7 @@ mod tests {
 
     /// The new `_meta`, if it differs.
     fn updated(session: &SessionState, todos: Vec<(&str, &ChatTodo)>) -> Option<Value> {
-        let action = update(session, &MetaSources { todos })?;
+        let action = update(session, &MetaSources { todos, used: ModelUse::default() })?;
         let StateAction::SessionMetaChanged(changed) = action else { panic!("{action:?}") };
         Some(json!(changed.meta))
     }
@@ -160,6 +179,38 @@ mod tests {
         let only = session(Some(json!({TODO: {"x:/1": list}})));
         assert_eq!(updated(&only, vec![]), Some(Value::Null));
         assert_eq!(updated(&session(None), vec![("x:/1", &none)]), None);
+    }
+
+    #[test]
+    fn usage_is_added_to_the_published_totals_and_leaves_the_lists_their_room() {
+        let used = ModelUse {
+            requests: 1,
+            input_tokens: 10,
+            nano_dollars: Some(500_000_000),
+            nano_aiu: Some(3),
+            ..ModelUse::default()
+        };
+        let long = todo(90, &"x".repeat(400));
+        let add = |session: &SessionState, used: ModelUse| {
+            let sources = MetaSources { todos: vec![("x:/1", &long)], used };
+            let Some(StateAction::SessionMetaChanged(changed)) = update(session, &sources) else {
+                return Value::Null;
+            };
+            json!(changed.meta)
+        };
+        let first = add(&session(Some(json!({"git": 1}))), used);
+        let second = add(&session(Some(first)), used);
+        assert_eq!(second[usage::CREDITS], json!({"totalNanoAiu": 6}));
+        assert_eq!(
+            second[usage::TOTALS],
+            json!({
+                "requests": 2, "inputTokens": 20, "outputTokens": 0, "cacheReadTokens": 0,
+                "cacheWriteTokens": 0, "costUsd": 1.0,
+            })
+        );
+        assert!(second[TODO]["x:/1"]["total"] == 90 && second["git"] == 1, "{second}");
+        assert!(second.to_string().len() <= MAX_META);
+        assert_eq!(add(&session(Some(second)), ModelUse::default()), Value::Null, "nothing changed");
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! The session's `_meta` and that of its row: to-do lists, and since when the session waits
-//! for the user.
+//! The session's `_meta` and that of its row: to-do lists, usage, and since when the session
+//! waits for the user.
 
 use innkeeper_core::agent::{AgentEvent, TodoItem, TodoList, TodoStatus};
+use innkeeper_core::ids::TurnId;
+use innkeeper_core::usage::{ContextUse, ModelUse, UsageReport};
 use innkeeper_core_fakes::Player;
 use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
@@ -173,6 +175,85 @@ async fn todo_list_moves_with_its_chat() {
     room.alice.until("the list leaves", |alice| lists(alice, ONE).is_null()).await.unwrap();
     room.agree().await;
     assert_eq!(row_meta(&room.alice, TWO).await, json!({TODO: {"done": 1, "total": 3}}));
+}
+
+/// Reports one model call of a turn, or of none.
+async fn call(player: &Player, turn: Option<&str>, input_tokens: u64) {
+    let used = ModelUse {
+        requests: 1,
+        input_tokens,
+        output_tokens: 2,
+        nano_dollars: Some(10_000_000),
+        nano_aiu: Some(5),
+        ..ModelUse::default()
+    };
+    let context = Some(ContextUse { input_tokens, cache_read_tokens: 0 });
+    let report = Box::new(UsageReport { used, context, model: Some("m".to_owned()) });
+    player.send(AgentEvent::Used { turn: turn.map(TurnId::new), report }).await.unwrap();
+}
+
+/// The session's published usage and credits.
+fn usage(client: &Observer, session: &str) -> Value {
+    let meta = json!(client.session(session).unwrap().meta);
+    let totals = &meta["innkeeper.usage"];
+    json!([
+        totals["requests"],
+        totals["inputTokens"],
+        totals["costUsd"],
+        meta["copilotUsage"]["totalNanoAiu"]
+    ])
+}
+
+#[tokio::test]
+async fn usage_of_turns_and_session_is_published_and_restored() {
+    let mut room = Room::with_side().await;
+    let chat = room.chat.clone();
+    let main = room.begin(&chat, "t1").await;
+    let side = room.begin(SIDE, "t2").await;
+    call(&main, Some("t1"), 100).await;
+    call(&side, Some("t2"), 1).await;
+    call(&main, Some("t1"), 30).await;
+    let all = |client: &Observer, expected: Value| usage(client, ONE) == expected;
+    room.alice.until("the usage", |alice| all(alice, json!([3, 131, 0.03, 15]))).await.unwrap();
+    room.agree().await;
+    let turn = room.alice.chat(&chat).unwrap().active_turn.as_ref().unwrap().usage.clone().unwrap();
+    let expected = json!({
+        "inputTokens": 30, "outputTokens": 4, "cacheReadTokens": 0, "model": "m",
+        "_meta": {
+            "innkeeper.usage": {
+                "requests": 2, "inputTokens": 130, "outputTokens": 4, "cacheReadTokens": 0,
+                "cacheWriteTokens": 0, "costUsd": 0.02, "initiator": "user",
+            },
+            "copilotUsage": {"totalNanoAiu": 10},
+        },
+    });
+    assert_eq!(json!(turn), expected);
+
+    // A cancelled turn stays as it is; the session is charged.
+    room.alice.dispatch(&chat, crate::scene::cancelled("t1")).await.unwrap();
+    room.alice.until_turn_over(&chat, "t1").await.unwrap();
+    call(&main, Some("t1"), 9).await;
+    room.alice.until("the late usage", |alice| all(alice, json!([4, 140, 0.04, 20]))).await.unwrap();
+    room.agree().await;
+    assert_eq!(json!(room.alice.chat(&chat).unwrap().turns[0].usage), expected);
+    side.complete("t2").await.unwrap();
+    room.alice.until_turn_over(SIDE, "t2").await.unwrap();
+    // Storing a decision also stores all earlier actions.
+    let title = json!({"type": "session/titleChanged", "title": "mine"});
+    let seq = room.alice.dispatch(ONE, title).await.unwrap();
+    room.alice.until("the echo", |alice| !alice.answers("alice", seq).is_empty()).await.unwrap();
+
+    let next = host_on(&room.storage.after_a_crash()).await;
+    let mut again = next.observer("again").await.unwrap();
+    again.open_session(ONE).await.unwrap();
+    assert_eq!(usage(&again, ONE), json!([4, 140, 0.04, 20]));
+    again.subscribe(&chat).await.unwrap();
+    assert_eq!(json!(again.chat(&chat).unwrap().turns[0].usage), expected);
+    again.dispatch(&chat, started("t3")).await.unwrap();
+    let mut player = next.stage().player().await.unwrap();
+    player.prompt().await.unwrap();
+    call(&player, Some("t3"), 10).await;
+    again.until("more usage", |again| all(again, json!([5, 150, 0.05, 25]))).await.unwrap();
 }
 
 #[tokio::test]

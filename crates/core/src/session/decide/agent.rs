@@ -3,10 +3,11 @@
 //! Events for a turn that is over, and actions that agents may not send, are dropped.
 
 use ahp_types::actions::{
-    ChatTurnStartedAction, SessionConfigChangedAction, SessionTitleChangedAction, StateAction,
+    ChatTurnStartedAction, ChatUsageAction, SessionConfigChangedAction, SessionTitleChangedAction,
+    StateAction,
 };
 use ahp_types::common::JsonObject;
-use ahp_types::state::Message;
+use ahp_types::state::{ActiveTurn, Message};
 
 use super::turns::{self, Resumable};
 use super::{
@@ -17,6 +18,7 @@ use crate::action::{AgentRule, meaning, turn_of};
 use crate::agent::{AgentEvent, History, TurnMessage, TurnOutcome};
 use crate::channel::ChannelKind;
 use crate::ids::TurnId;
+use crate::usage::UsageReport;
 
 /// How often an agent is opened for one message that no agent has read.
 pub(super) const MAX_OPENINGS: u32 = 3;
@@ -24,11 +26,14 @@ pub(super) const MAX_OPENINGS: u32 = 3;
 /// Decides what follows from an agent event.
 pub(super) fn handle_event(agent: &AgentState, view: DecisionView<'_>, event: AgentEvent) -> Decision {
     // The process is ending, so that another one can be opened. Its output belongs to no turn, but what
-    // it says about the conversation is needed to resume it.
+    // it says about the conversation is needed to resume it, and what it used counts.
     if matches!(agent.phase, Phase::Opening { .. })
         && !matches!(
             event,
-            AgentEvent::Closed { .. } | AgentEvent::ResumeToken(_) | AgentEvent::MessageLinked { .. }
+            AgentEvent::Closed { .. }
+                | AgentEvent::ResumeToken(_)
+                | AgentEvent::MessageLinked { .. }
+                | AgentEvent::Used { .. }
         )
     {
         return Decision::default();
@@ -58,6 +63,7 @@ pub(super) fn handle_event(agent: &AgentState, view: DecisionView<'_>, event: Ag
         AgentEvent::ChildStarted(child) => children::started(view, &child),
         AgentEvent::PartsDiscarded { turn, parts } => discarded_parts::discarded(agent, view, &turn, parts),
         AgentEvent::TodoChanged { list } => Decision { todo: Some(list.into()), ..Decision::default() },
+        AgentEvent::Used { turn, report } => used(agent, view, turn.as_ref(), &report),
         // The actor has already passed these to the waiting request, or to the child chat.
         AgentEvent::WorkStopped { .. } | AgentEvent::ChildAction { .. } | AgentEvent::ChildEnded { .. } => {
             Decision::default()
@@ -109,6 +115,19 @@ fn handle_action(agent: &AgentState, view: DecisionView<'_>, mut action: Box<Sta
     decision.actions.extend(target.map(|target| (target, *action)));
     if asks && target.is_some() {
         decision.actions.extend(settings::mark_unread(view));
+    }
+    decision
+}
+
+/// Adds what the agent used to the running turn, if it belongs to it, and to the session.
+fn used(agent: &AgentState, view: DecisionView<'_>, turn: Option<&TurnId>, report: &UsageReport) -> Decision {
+    let mut decision = Decision { used: Some(report.used), ..Decision::default() };
+    let is_folded = agent.folded.as_ref().is_some_and(|folded| Some(&folded.turn) == turn);
+    let is_of = |active: &&ActiveTurn| is_folded || turn.is_some_and(|turn| turn.as_str() == active.id);
+    if let Some(active) = view.chat.active_turn.as_ref().filter(is_of) {
+        let usage = report.added_to(active.usage.as_ref(), &active.message.origin.kind);
+        let action = ChatUsageAction { turn_id: active.id.clone(), usage, meta: None };
+        decision.actions.push((ActionTarget::Chat, StateAction::ChatUsage(action)));
     }
     decision
 }
