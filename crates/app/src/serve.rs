@@ -185,7 +185,7 @@ fn server_options(
         }
         None => None,
     };
-    Ok(ServerOptions { tls, limits, wire_log })
+    Ok(ServerOptions { tls, limits, wire_log, usage: None })
 }
 
 /// Returns the user data directory for the discovery record, if `--announce` is set.

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::client_requests::{ClientConnections, ClientRequests};
 use crate::concurrent::ConcurrentRequests;
 use crate::limits::{self, ServerLimits};
-use crate::metrics::Counters;
+use crate::metrics::{Counters, UsageSource};
 use crate::rpc::{self, Incoming, RpcError};
 use crate::wire_log::WireLog;
 
@@ -48,6 +48,8 @@ pub(crate) struct ServerContext {
     pub(crate) limits: ServerLimits,
     /// Counters for `/metrics`.
     pub(crate) counters: Counters,
+    /// The usage in `/metrics`.
+    pub(crate) usage: Option<UsageSource>,
     /// Log of all frames.
     pub(crate) wire_log: Option<WireLog>,
     /// Free connection slots.
@@ -91,6 +93,7 @@ impl ServerContext {
             tasks: TaskTracker::new(),
             limits,
             counters: Counters::default(),
+            usage: None,
             wire_log: None,
             connections: Arc::new(Semaphore::new(limits.connections)),
             content_watches: Self::content_watches(),

@@ -24,6 +24,7 @@ mod wire_log;
 pub use admission::Admission;
 pub use client_requests::ClientConnections;
 pub use limits::ServerLimits;
+pub use metrics::UsageSource;
 pub use server::{Listen, Server, ServerConfig, ServerError, ServerOptions};
 pub use tls::{TlsError, TlsIdentity};
 pub use wire_log::WireLog;

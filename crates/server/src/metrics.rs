@@ -3,11 +3,14 @@
 //! Counters are incremented when an event happens; gauges are read from the core when the
 //! metrics are rendered.
 
+use std::fmt;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use innkeeper_core::Host;
 use innkeeper_core::state::CloseReason;
+use innkeeper_core::usage::ModelUse;
 
 /// Every close reason with its label, in the order of `Counters::closed`.
 const REASONS: [(CloseReason, &str); 10] = [
@@ -22,6 +25,23 @@ const REASONS: [(CloseReason, &str); 10] = [
     (CloseReason::TooMuchGarbage, "too_much_garbage"),
     (CloseReason::TooSlow, "too_slow"),
 ];
+
+/// Reads what all model requests used since the host started.
+#[derive(Clone)]
+pub struct UsageSource(Arc<dyn Fn() -> ModelUse + Send + Sync>);
+
+impl UsageSource {
+    /// A source that calls this function.
+    pub fn new(read: impl Fn() -> ModelUse + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+}
+
+impl fmt::Debug for UsageSource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("UsageSource").finish_non_exhaustive()
+    }
+}
 
 /// Event counters.
 #[derive(Debug, Default)]
@@ -57,7 +77,7 @@ impl Counters {
     }
 
     /// Renders all metrics as text.
-    pub(crate) fn render(&self, host: &Host) -> String {
+    pub(crate) fn render(&self, host: &Host, usage: Option<&UsageSource>) -> String {
         let counts = host.store().counts();
         let mut text = MetricsText(String::with_capacity(2048));
         text.gauge("innkeeper_connections", "Open connections.", counts.connections as u64);
@@ -76,6 +96,9 @@ impl Counters {
         }
         text.counter("innkeeper_requests_refused_total", "Requests rejected before a connection was made.");
         text.value("innkeeper_requests_refused_total", "", load(&self.refused));
+        if let Some(UsageSource(read)) = usage {
+            text.model_use(&read());
+        }
         if let Some(bytes) = resident_bytes() {
             text.gauge("process_resident_memory_bytes", "Resident memory of this process.", bytes);
         }
@@ -98,6 +121,27 @@ impl MetricsText {
 
     fn counter(&mut self, name: &str, help: &str) {
         self.head(name, help, "counter");
+    }
+
+    fn model_use(&mut self, used: &ModelUse) {
+        self.counter("innkeeper_model_requests_total", "Requests to the model service.");
+        self.value("innkeeper_model_requests_total", "", used.requests);
+        self.counter(
+            "innkeeper_model_user_requests_total",
+            "Requests that the model service counts as the user's.",
+        );
+        self.value("innkeeper_model_user_requests_total", "", used.user_requests);
+        self.counter("innkeeper_model_tokens_total", "Tokens, by kind.");
+        for (kind, count) in [
+            ("input", used.input_tokens),
+            ("output", used.output_tokens),
+            ("cache_read", used.cache_read_tokens),
+            ("cache_write", used.cache_write_tokens),
+        ] {
+            self.value("innkeeper_model_tokens_total", &format!("{{kind=\"{kind}\"}}"), count);
+        }
+        self.counter("innkeeper_model_copilot_nano_aiu_total", "Copilot credits, in billionths.");
+        self.value("innkeeper_model_copilot_nano_aiu_total", "", used.nano_aiu.unwrap_or_default());
     }
 
     fn head(&mut self, name: &str, help: &str, kind: &str) {
@@ -132,7 +176,14 @@ mod tests {
         counters.frame_in();
         counters.frames_out(3);
         counters.closed(CloseReason::TooSlow);
-        let text = counters.render(host);
+        let usage = UsageSource::new(|| ModelUse {
+            requests: 4,
+            user_requests: 1,
+            cache_read_tokens: 9,
+            nano_aiu: Some(5),
+            ..ModelUse::default()
+        });
+        let text = counters.render(host, Some(&usage));
         for line in [
             "# TYPE innkeeper_connections gauge",
             "innkeeper_connections 0",
@@ -141,9 +192,15 @@ mod tests {
             "innkeeper_frames_total{direction=\"out\"} 3",
             "innkeeper_connections_closed_total{reason=\"too_slow\"} 1",
             "innkeeper_connections_closed_total{reason=\"shutdown\"} 0",
+            "innkeeper_model_requests_total 4",
+            "innkeeper_model_user_requests_total 1",
+            "innkeeper_model_tokens_total{kind=\"input\"} 0",
+            "innkeeper_model_tokens_total{kind=\"cache_read\"} 9",
+            "innkeeper_model_copilot_nano_aiu_total 5",
         ] {
             assert!(text.lines().any(|each| each == line), "{line} is missing in:\n{text}");
         }
+        assert!(!counters.render(host, None).contains("innkeeper_model"));
         if cfg!(target_os = "linux") {
             assert!(text.contains("process_resident_memory_bytes "));
         }

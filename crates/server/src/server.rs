@@ -34,7 +34,7 @@ use crate::admission::{Admission, OwnAddresses, Refusal};
 use crate::client_requests::ClientConnections;
 use crate::connection::ServerContext;
 use crate::limits::ServerLimits;
-use crate::metrics::Counters;
+use crate::metrics::{Counters, UsageSource};
 use crate::tls::TlsIdentity;
 use crate::transport::unix::SocketFile;
 use crate::wire_log::WireLog;
@@ -69,6 +69,8 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
     /// Log of all frames.
     pub wire_log: Option<WireLog>,
+    /// What model requests used, for `/metrics`.
+    pub usage: Option<UsageSource>,
 }
 
 /// An address to listen on.
@@ -202,6 +204,7 @@ impl Server {
             tasks: TaskTracker::new(),
             limits: options.limits,
             counters: Counters::default(),
+            usage: options.usage,
             wire_log: options.wire_log,
             connections: Arc::new(Semaphore::new(options.limits.connections)),
             content_watches: ServerContext::content_watches(),
@@ -333,7 +336,8 @@ async fn metrics(
     if let Err(refusal) = routes.admit(&headers, query.as_deref()) {
         return routes.refused(refusal);
     }
-    let mut response = text(StatusCode::OK, &routes.shared.counters.render(&routes.shared.host));
+    let ServerContext { counters, host, usage, .. } = &*routes.shared;
+    let mut response = text(StatusCode::OK, &counters.render(host, usage.as_ref()));
     let format = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, format);
     response

@@ -107,7 +107,7 @@ async fn client_that_reads_nothing_is_closed_after_timeout() {
     ask_much(&mut input).await;
     stdio::serve(Arc::clone(&shared), host_input, host_output).await;
     assert_eq!(start.elapsed(), STALL_TIMEOUT);
-    let metrics = shared.counters.render(&shared.host);
+    let metrics = shared.counters.render(&shared.host, None);
     assert!(metrics.contains("closed_total{reason=\"too_slow\"} 1"), "{metrics}");
 }
 
