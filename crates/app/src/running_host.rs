@@ -14,9 +14,12 @@ use innkeeper_core::clock::SystemClock;
 use innkeeper_core::edits::EditStorage;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint, ModelFailure};
 use innkeeper_core::storage::Storage;
+use innkeeper_core::usage::ModelUse;
 use innkeeper_core::{AdministratorRules, AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
-use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
-use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig, ServerOptions};
+use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, SessionUsage, TurnMark};
+use innkeeper_server::{
+    Admission, ClientConnections, Listen, Server, ServerConfig, ServerOptions, UsageSource,
+};
 use innkeeper_store::{EditDatabase, EditDatabaseConfig, Store, StoreConfig};
 use innkeeper_workspace::{EditLogConfig, FilesConfig, LocalEditLog, LocalFiles, LocalPathResolver};
 use tokio_util::task::TaskTracker;
@@ -132,7 +135,10 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
         files: Arc::new(parts.files.clone()),
         clients: Arc::new(ClientConnections::default()),
     };
-    match Server::start_with(config, settings.server, Arc::clone(&parts.host)).await {
+    let gateway = Arc::clone(&parts.gateway);
+    let usage = Some(UsageSource::new(move || model_use(&gateway.total_usage())));
+    let options = ServerOptions { usage, ..settings.server };
+    match Server::start_with(config, options, Arc::clone(&parts.host)).await {
         Ok(server) => Ok(RunningHost { server, parts }),
         Err(error) => {
             // A graceful stop lets clients resume with the next host.
@@ -284,6 +290,14 @@ impl ModelEndpoint for GatewayEndpoint {
         self.gateway.mark_turn(&conversation.to_string(), TurnMark::with_text(text));
     }
 
+    fn is_free(&self, _: Uuid) -> bool {
+        matches!(self.upstream, UpstreamName::Demo)
+    }
+
+    fn take_usage(&self, conversation: Uuid) -> ModelUse {
+        model_use(&self.gateway.take_usage(&conversation.to_string()))
+    }
+
     fn last_failure(&self, conversation: Uuid) -> Option<ModelFailure> {
         let last = self.gateway.last_error(&conversation.to_string())?;
         let (service, credentials_advice) = match self.upstream {
@@ -302,6 +316,19 @@ impl ModelEndpoint for GatewayEndpoint {
             message: last.message,
             retry_after: last.retry_after,
         })
+    }
+}
+
+fn model_use(usage: &SessionUsage) -> ModelUse {
+    ModelUse {
+        requests: usage.requests,
+        user_requests: usage.user_requests,
+        input_tokens: usage.input_tokens,
+        output_tokens: usage.output_tokens,
+        cache_read_tokens: usage.cache_read_input_tokens,
+        cache_write_tokens: usage.cache_creation_input_tokens,
+        nano_dollars: None,
+        nano_aiu: Some(usage.nano_aiu).filter(|credits| *credits > 0),
     }
 }
 

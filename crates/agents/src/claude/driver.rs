@@ -40,6 +40,7 @@ use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::edits::EditRecorder;
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::model::ModelEndpoint;
+use innkeeper_core::usage::UsageReport;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -272,6 +273,8 @@ impl ClaudeDriver {
             self.end_turn(current, outcome).ok();
         }
         self.edits.finish().await;
+        // Of subagents that ended with the process. A closed session does not need the report.
+        self.report_usage(None, UsageReport::default()).ok();
         // Commands may still be queued.
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {
@@ -611,6 +614,10 @@ mod steering_tests;
 #[cfg(test)]
 #[path = "driver_edit_tests.rs"]
 mod edit_tests;
+
+#[cfg(test)]
+#[path = "driver_usage_tests.rs"]
+mod usage_tests;
 
 #[cfg(test)]
 #[path = "driver_work_tests.rs"]

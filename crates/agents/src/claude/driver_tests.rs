@@ -137,6 +137,10 @@ impl Scene {
     }
 
     pub(super) async fn with_recorder(recorder: Arc<dyn EditRecorder>) -> Self {
+        Self::with(recorder, Arc::new(NoModels)).await
+    }
+
+    pub(super) async fn with(recorder: Arc<dyn EditRecorder>, models: Arc<dyn ModelEndpoint>) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let (near, far) = tokio::io::duplex(1 << 16);
         let (reader, writer) = tokio::io::split(far);
@@ -180,7 +184,7 @@ impl Scene {
             (orders, reports),
             close.clone(),
             opened,
-            Arc::new(NoModels),
+            models,
             None,
             (
                 AccessResolver::new(Arc::new(NoPaths), "/project".into(), &[], None),

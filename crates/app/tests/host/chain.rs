@@ -76,7 +76,7 @@ fn first_turn_is_ordered(observer: &Observer, chat: &str) -> Result<()> {
     assert!(first("chat/responsePart")? < first("chat/reasoning")?);
     assert!(last("chat/responsePart")? < first("chat/delta")?);
     assert!(last("chat/delta")? < first("chat/usage")?);
-    assert_eq!(first("chat/usage")?, actions.len() - 2, "usage was not second to last: {actions:?}");
+    assert_eq!(last("chat/usage")?, actions.len() - 2, "usage was not second to last: {actions:?}");
     assert_eq!(first("chat/turnComplete")?, actions.len() - 1);
     let deltas = actions.iter().filter(|action| *action == "chat/delta").count();
     assert!(deltas >= 5, "the response was not streamed: {deltas} deltas");

@@ -8,6 +8,7 @@
     reason = "a missing JSON field reads as null, tests match a few of many variants, and scenarios are not split"
 )]
 
+mod accounting;
 mod asking;
 mod background_work;
 mod broken_answers;

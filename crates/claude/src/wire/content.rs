@@ -142,7 +142,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Token counts of one model, cumulative over the process.
+    /// Token counts of one model.
     pub struct ModelUsage {
         /// Prompt tokens not read from the cache.
         input_tokens: u64 = "inputTokens",
@@ -156,5 +156,7 @@ wire_struct! {
         context_window: u64 = "contextWindow",
         /// Maximum number of output tokens.
         max_output_tokens: u64 = "maxOutputTokens",
+        /// Cost in US dollars.
+        cost_usd: Box<RawValue> = "costUSD",
     }
 }

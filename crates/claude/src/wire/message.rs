@@ -393,6 +393,8 @@ wire_struct! {
         usage: Usage = "usage",
         /// Token usage by model, cumulative over the process.
         model_usage: BTreeMap<String, ModelUsage> = "modelUsage",
+        /// Token usage by model since the previous result, in newer runtimes.
+        model_usage_since_last_result: BTreeMap<String, ModelUsage> = "model_usage_since_last_result",
         /// Why the model stopped.
         stop_reason: String = "stop_reason",
         /// Why the turn ended, e.g. `completed`, `aborted_streaming`, `max_turns`.
@@ -401,7 +403,7 @@ wire_struct! {
         duration_ms: u64 = "duration_ms",
         /// Number of model calls in the turn.
         num_turns: u64 = "num_turns",
-        /// Total cost of the process in US dollars.
+        /// Total cost of the process in US dollars; in newer runtimes also that of a resumed conversation.
         total_cost_usd: Box<RawValue> = "total_cost_usd",
         /// Denied tool calls.
         permission_denials: Box<RawValue> = "permission_denials",

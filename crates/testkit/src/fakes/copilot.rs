@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::anthropic::messages_reply;
+use super::events::{EventStream, message};
 use super::reply::Reply;
 use super::server::{FakeServer, RecordedRequest};
 
@@ -27,6 +28,22 @@ impl FakeCopilot {
     pub async fn in_front_of(base_url: &str, bearer: &str) -> Result<Self> {
         let reply = Reply::relay(base_url, bearer);
         Self::with(move |_| reply.clone()).await
+    }
+
+    /// Starts both servers; each answer is a short text that costs these credits.
+    pub async fn with_credits(nano_aiu: u64) -> Result<Self> {
+        let credits = json!({"total_nano_aiu": nano_aiu});
+        Self::with(move |request| {
+            let body = request.json();
+            let model = body["model"].as_str().unwrap_or("unknown");
+            if body["stream"] == Value::Bool(true) {
+                return Reply::events(&EventStream::of_text(model, "Hello.", &credits));
+            }
+            let mut whole = message(model, "Hello.");
+            whole["copilot_usage"] = credits.clone();
+            Reply::json(200, &whole)
+        })
+        .await
     }
 
     async fn with(messages: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Result<Self> {

@@ -60,6 +60,24 @@ impl EventStream {
         Self { events }
     }
 
+    /// A message with a text block only, and Copilot's report of its credits.
+    pub fn of_text(model: &str, text: &str, copilot_usage: &Value) -> Self {
+        let mut start = message(model, "");
+        start["content"] = json!([]);
+        start["stop_reason"] = Value::Null;
+        start["usage"]["output_tokens"] = 1.into();
+        let mut events = vec![event("message_start", &json!({"type": "message_start", "message": start}))];
+        let deltas = [json!({"type": "text_delta", "text": text})];
+        events.extend(block(0, &json!({"type": "text", "text": ""}), &deltas));
+        events.push(event(
+            "message_delta",
+            &json!({"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": null}, "usage": {"output_tokens": 7}}),
+        ));
+        let stop = json!({"type": "message_stop", "copilot_usage": copilot_usage});
+        events.push(event("message_stop", &stop));
+        Self { events }
+    }
+
     /// All events concatenated.
     pub fn text(&self) -> String {
         self.events.concat()

@@ -5,6 +5,7 @@ use innkeeper_claude::Message;
 use innkeeper_claude::turns::{EndReason, QUIET, TurnEnd, TurnKey, Verdict};
 use innkeeper_core::agent::{AgentEvent, History, MessageLink, TurnOutcome};
 use innkeeper_core::ids::TurnId;
+use innkeeper_core::usage::UsageReport;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -50,7 +51,7 @@ impl ClaudeDriver {
         self.quiet_at = self.turns.awaits_quiet().then(|| Instant::now() + QUIET);
         if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Belongs(_))) {
             for event in self.mapper.unowned(message) {
-                self.events.push(event)?;
+                self.publish(event)?;
             }
         }
         self.verdicts(verdicts, Some((message, edits)))?;
@@ -110,6 +111,8 @@ impl ClaudeDriver {
         let unanswered = self.turn_without_requests(&turn);
         self.edits.end_turn(turn.clone());
         self.link_answer(current);
+        // What no call's end reported, for example after the runtime exited.
+        self.report_usage(Some(turn.clone()), UsageReport::default())?;
         self.events.push(AgentEvent::TurnEnded { turn, outcome })?;
         self.ask_again(unanswered)
     }
@@ -152,9 +155,29 @@ impl ClaudeDriver {
             current.last_message = assistant.uuid.clone().or_else(|| current.last_message.take());
         }
         for event in self.mapper.map_with(&current.turn, message, edits) {
-            self.events.push(event)?;
+            self.publish(event)?;
         }
         Ok(())
+    }
+
+    /// Sends a mapped event to the session.
+    fn publish(&mut self, event: AgentEvent) -> Result<(), End> {
+        match event {
+            AgentEvent::Used { turn, report } => self.report_usage(turn, *report),
+            event => Ok(self.events.push(event)?),
+        }
+    }
+
+    /// Reports what was used since the last report, with the counts of the model endpoint.
+    pub(super) fn report_usage(&mut self, turn: Option<TurnId>, mut report: UsageReport) -> Result<(), End> {
+        if self.models.is_free(self.conversation) {
+            report.used.nano_dollars = None;
+        }
+        report.used = report.used.plus(self.models.take_usage(self.conversation));
+        if report.is_empty() {
+            return Ok(());
+        }
+        Ok(self.events.push(AgentEvent::Used { turn, report: Box::new(report) })?)
     }
 
     /// Marks the conversation as resumable, since the runtime has accepted a message.

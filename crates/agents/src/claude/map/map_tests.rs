@@ -76,12 +76,26 @@ impl Neutral {
                 format!("DISCARDED {parts:?}")
             }
             SeenStep::Event(AgentEvent::TodoChanged { list }) => format!("TODO {list:?}"),
+            SeenStep::Event(AgentEvent::Used { report, .. }) => used(report),
             SeenStep::Event(other) => panic!("unexpected event {other:?}"),
             SeenStep::Asked(asked) => action("(driver) ", asked),
             SeenStep::Answered(answered) => action("(client) ", answered),
             SeenStep::Ended(turn, outcome, _) => self.text(&format!("=== {turn} ends: {outcome:?}")),
         }
     }
+}
+
+/// One line about what was used.
+fn used(report: &UsageReport) -> String {
+    let UsageReport { used, context, model } = report;
+    let mut line = "USED".to_owned();
+    if let Some(context) = context {
+        line += &format!(" context {} ({} cached)", context.input_tokens, context.cache_read_tokens);
+    }
+    if let Some(cost) = used.nano_dollars {
+        line += &format!(" cost {cost} nano dollars");
+    }
+    line + &model.as_ref().map(|model| format!(" {model}")).unwrap_or_default()
 }
 
 fn lines(version: &str, scenario: &str) -> Option<String> {
@@ -148,9 +162,9 @@ fn recorded_actions_arrive_in_an_order_that_reducers_accept() {
                     StateAction::ChatReasoning(delta) => {
                         assert!(parts.contains(&delta.part_id), "{}", context());
                     }
-                    StateAction::ChatUsage(_) => usage = true,
                     _ => {}
                 },
+                SeenStep::Event(AgentEvent::Used { .. }) => usage = true,
                 SeenStep::Ended(_, TurnOutcome::Completed, Some(_)) => {
                     assert!(std::mem::take(&mut usage), "turn ended before its usage: {}", context());
                 }

@@ -1,7 +1,7 @@
 //! Maps the runtime's messages to events for the session. Pure: same messages, same events.
 //!
 //! `text` maps text and reasoning, `tools` maps tool calls, `notices` maps messages around the
-//! conversation, `results` maps the end of a turn. A streamed block is mapped from its stream
+//! conversation, `usage` follows what the model calls used. A streamed block is mapped from its stream
 //! events; the complete message that follows is used only for blocks that were not streamed.
 
 mod activity;
@@ -9,7 +9,6 @@ mod description;
 mod edits;
 mod local_output;
 mod notices;
-mod results;
 mod server_tools;
 mod stream;
 mod text;
@@ -18,6 +17,7 @@ mod tool_results;
 mod tool_table;
 mod tool_text;
 mod tools;
+mod usage;
 mod user_frames;
 
 use std::collections::{HashMap, HashSet};
@@ -34,6 +34,7 @@ use innkeeper_claude::wire::message::{
 use innkeeper_core::agent::{AgentEvent, TurnOutcome};
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::model::ModelFailure;
+use innkeeper_core::usage::UsageReport;
 use serde_json::Value;
 
 use super::failures::{self, ApiFailure};
@@ -42,6 +43,7 @@ use server_tools::{call_in, result_in};
 use stream::{StreamedKind, StreamedMessage};
 use todo::TodoTracker;
 use tools::ToolCalls;
+use usage::ReportedUsage;
 
 pub(super) use activity::WaitNote;
 pub(super) use description::CallDescription;
@@ -67,8 +69,8 @@ pub(super) struct Mapper {
     has_text: bool,
     /// The last output of a command, which the runtime may report twice.
     last_output: Option<String>,
-    /// Model of the last response.
-    model: Option<String>,
+    /// What the model calls used.
+    usage: ReportedUsage,
     /// The API's error, from a message that the runtime generated for it.
     api_error: Option<ApiFailure>,
     /// Kinds of messages without a mapping, each logged once.
@@ -82,7 +84,7 @@ impl Mapper {
         last.notices.activity.begin_turn();
         let notices = Notices { activity: last.notices.activity, ..Notices::default() };
         *self =
-            Self { notices, todo: last.todo, model: last.model, skipped: last.skipped, ..Self::default() };
+            Self { notices, todo: last.todo, usage: last.usage, skipped: last.skipped, ..Self::default() };
     }
 
     /// Maps a message of a turn to events.
@@ -105,7 +107,7 @@ impl Mapper {
                 self.assistant(turn, message)
             }
             Message::User(message) => self.user(turn, message, edits),
-            Message::Result(result) => events(self.result(turn, result)),
+            Message::Result(result) => self.result(turn, result),
             Message::System(SystemMessage::Notice(notice)) if self.is_command_output(notice) => {
                 events(self.command_notice(turn, notice))
             }
@@ -127,8 +129,12 @@ impl Mapper {
     /// other messages.
     pub(super) fn unowned(&mut self, message: &Message) -> Vec<AgentEvent> {
         match message {
-            Message::StreamEvent(_) | Message::Assistant(_) | Message::User(_) | Message::Result(_) => {
-                Vec::new()
+            Message::StreamEvent(_) | Message::Assistant(_) | Message::User(_) => Vec::new(),
+            // The end of a turn that was cancelled.
+            Message::Result(result) => {
+                self.usage.result(result);
+                let report = UsageReport { context: None, ..self.usage.take() };
+                vec![AgentEvent::Used { turn: None, report: Box::new(report) }]
             }
             Message::System(message) if Notices::is_activity(message) => {
                 // A part would need a turn.
@@ -245,9 +251,14 @@ impl Mapper {
             }
             StreamEvent::MessageStop(_) => {
                 self.stream.end(message.abandoned_blocks.as_deref());
+                self.usage.call_ends();
+                vec![self.used(turn)]
+            }
+            StreamEvent::MessageDelta(delta) => {
+                self.usage.call_continues(delta);
                 Vec::new()
             }
-            StreamEvent::MessageDelta(_) | StreamEvent::Error(_) => Vec::new(),
+            StreamEvent::Error(_) => Vec::new(),
             StreamEvent::Unknown(event) => {
                 self.log_once(&format!("stream_event/{}", event.kind));
                 Vec::new()
@@ -262,7 +273,7 @@ impl Mapper {
             self.stream.begin(id);
             self.streamed.insert(id.clone());
         }
-        self.model = message.model.clone().or_else(|| self.model.take());
+        self.usage.call_starts(start);
         found.extend(events(self.notices.activity.changed()));
         found
     }
@@ -306,6 +317,10 @@ impl Mapper {
         let is_output = answer.model.as_deref() == Some(SYNTHETIC);
         for block in blocks {
             found.extend(events(self.whole_block(turn, id, block, is_output)));
+        }
+        if !is_output && !self.streamed.contains(id) && answer.stop_reason.is_some() {
+            self.usage.whole_call(answer);
+            found.push(self.used(turn));
         }
         found.extend(events(self.notices.activity.changed()));
         found
@@ -352,6 +367,9 @@ impl Mapper {
     }
 
     fn system(&mut self, turn: &TurnId, message: &SystemMessage) -> Vec<AgentEvent> {
+        if let SystemMessage::CompactBoundary(boundary) = message {
+            self.usage.compacted(boundary);
+        }
         let mut found = match message {
             // A subagent's request may be repeated while the main thread streams.
             SystemMessage::ApiRetry(_) if self.stream.is_broken() => {
@@ -381,7 +399,7 @@ impl Mapper {
         found
     }
 
-    fn result(&mut self, turn: &TurnId, result: &ResultMessage) -> Vec<StateAction> {
+    fn result(&mut self, turn: &TurnId, result: &ResultMessage) -> Vec<AgentEvent> {
         let mut actions = Vec::new();
         // A command that the runtime does not know has no other output.
         let text = result.result.as_deref().filter(|text| !text.trim().is_empty());
@@ -389,8 +407,15 @@ impl Mapper {
         if let Some(text) = text.filter(|_| is_success && !self.has_text) {
             actions.extend(self.command_output(turn, text));
         }
-        actions.push(results::usage(turn, result, self.model.as_deref()));
-        actions
+        self.usage.result(result);
+        let mut found = events(actions);
+        found.push(self.used(turn));
+        found
+    }
+
+    /// Reports what was used since the last report. The driver adds the model endpoint's counts.
+    fn used(&mut self, turn: &TurnId) -> AgentEvent {
+        AgentEvent::Used { turn: Some(turn.clone()), report: Box::new(self.usage.take()) }
     }
 
     /// Notes that the model answers, again after a failure: what the runtime did not keep of

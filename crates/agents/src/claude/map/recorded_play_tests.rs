@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use ahp::reducers::apply_action_to_chat;
 use ahp_types::actions::{
     ChatToolCallConfirmedAction, ChatToolCallReadyAction, ChatTurnCompleteAction, ChatTurnStartedAction,
+    ChatUsageAction,
 };
 use ahp_types::state::{ChatState, ToolCallConfirmationReason, ToolInput};
 use innkeeper_claude::turns::{EndReason, PromptKind, TurnKey, TurnMachine, Verdict};
@@ -222,11 +223,23 @@ impl RecordedPlay {
             match &event {
                 AgentEvent::Action(action) => self.apply(action),
                 AgentEvent::PartsDiscarded { parts, .. } => self.discard(parts),
+                AgentEvent::Used { turn, report } => self.used(turn.as_ref(), report),
                 AgentEvent::TodoChanged { .. } => {}
                 other => panic!("unexpected event {other:?}"),
             }
             self.seen.push(SeenStep::Event(event));
         }
+    }
+
+    /// Shows what the runtime reported; the model endpoint's counts are not recorded.
+    fn used(&mut self, turn: Option<&TurnId>, report: &UsageReport) {
+        let Some(active) = self.chat.active_turn.as_ref().filter(|_| turn.is_some() && !report.is_empty())
+        else {
+            return;
+        };
+        let usage = report.added_to(active.usage.as_ref(), &active.message.origin.kind);
+        let action = ChatUsageAction { turn_id: active.id.clone(), usage, meta: None };
+        self.apply(&StateAction::ChatUsage(action));
     }
 
     /// Starts the turn again, with the parts that stay.
