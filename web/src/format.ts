@@ -1,7 +1,7 @@
 // Formats times, sizes, directories and session states for display. The values come from agents and may be anything:
 // what is not of the expected type or range is left out.
 
-import { type Markdownish, Status, type Uri, type Usage } from './ahp/types';
+import { type Markdownish, Status, type Uri } from './ahp/types';
 
 export type Activity = 'idle' | 'running' | 'waiting' | 'error';
 
@@ -99,21 +99,11 @@ export function dataSize(bytes: unknown): string {
 }
 
 /** Whether this is a number of things or milliseconds that can be meant. */
-function isCount(value: unknown): value is number {
+export function isCount(value: unknown): value is number {
   return typeof value === 'number' && value >= 0 && value <= Number.MAX_SAFE_INTEGER;
 }
 
-const count = new Intl.NumberFormat();
-
-export function usageText(usage: Usage): string {
-  const { inputTokens, outputTokens, cacheReadTokens, model } = usage;
-  const words: string[] = [];
-  if (isCount(inputTokens)) words.push(`${count.format(inputTokens)} tokens in`);
-  if (isCount(outputTokens)) words.push(`${count.format(outputTokens)} out`);
-  if (isCount(cacheReadTokens) && cacheReadTokens > 0) words.push(`${count.format(cacheReadTokens)} from cache`);
-  if (model) words.push(oneLine(model));
-  return words.join(' · ');
-}
+export const count = new Intl.NumberFormat();
 
 /** The path that a `file:` URI names; any other URI is shown as it is. */
 export function directoryPath(uri: Uri): string {

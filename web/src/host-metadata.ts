@@ -2,7 +2,7 @@
 
 import type { ChangesetFile } from './ahp/changeset-types';
 import type { InitializeResult, Message, ResponsePart, SessionState, SessionSummary, ToolCall, Uri } from './ahp/types';
-import { oneLine } from './format';
+import { isCount, oneLine } from './format';
 
 /** Why a tool call waits for permission. */
 export interface PermissionDetails {
@@ -44,6 +44,18 @@ export interface TakenSteering {
   id: string;
   /** How many attachments it had. */
   attachments: number;
+}
+
+/** What the model calls of a turn or a session used. */
+export interface ModelUse {
+  /** All input, also from and into the cache. */
+  input: number;
+  output: number;
+  cacheRead: number;
+  /** The agent's estimate of the cost. */
+  dollars: number | undefined;
+  /** Copilot's credits in billionths. */
+  nanoCredits: number | undefined;
 }
 
 /** The background work that a turn reports about. */
@@ -122,6 +134,22 @@ export function todoList(session: SessionState | undefined, chat: Uri | undefine
 export function todoProgress(row: SessionSummary): string {
   const { done, total } = record(row._meta?.['innkeeper.todo']);
   return count(total) > 0 ? `${count(done)}/${count(total)} done` : '';
+}
+
+/** What was used, from the metadata of a turn's usage or of a session. */
+export function modelUse(meta: Record<string, unknown> | undefined): ModelUse | undefined {
+  const found = meta?.['innkeeper.usage'];
+  if (typeof found !== 'object' || found === null) return undefined;
+  const { inputTokens, outputTokens, cacheReadTokens, cacheWriteTokens, costUsd } = record(found);
+  const { totalNanoAiu } = record(meta?.['copilotUsage']);
+  const cacheRead = count(cacheReadTokens);
+  return {
+    input: count(inputTokens) + cacheRead + count(cacheWriteTokens),
+    output: count(outputTokens),
+    cacheRead,
+    dollars: isCount(costUsd) ? costUsd : undefined,
+    nanoCredits: isCount(totalNanoAiu) ? totalNanoAiu : undefined,
+  };
 }
 
 /** Since when a session waits for the user. */

@@ -131,6 +131,7 @@ export interface Usage {
   outputTokens?: number;
   cacheReadTokens?: number;
   model?: string;
+  _meta?: Record<string, unknown>;
 }
 
 /** A reference to content that is stored elsewhere. */

@@ -4,10 +4,11 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import { isOpenConfirmation } from '../ahp/confirmations';
-import type { ChatState } from '../ahp/types';
+import type { ChatState, SessionState } from '../ahp/types';
 import { activityOf, directoryPath, oneLine, plainText } from '../format';
 import type { Page } from '../page';
 import { renderBudget } from '../render-budget';
+import { sessionUsageText } from '../usage-text';
 import { BackgroundPanel } from './BackgroundPanel';
 import { Composer } from './Composer';
 import { ChangesButton, ChangesView } from './changes/ChangesView';
@@ -33,6 +34,31 @@ const TURNS_PER_TASK = 2;
 
 /** Elements that open something below themselves. */
 const OPENERS = 'summary, .file-toggle, .diff-gap, .more, .small';
+
+/** The session's directory, and what it used so far. */
+function Subtitle({ session }: { session: SessionState | undefined }) {
+  const directory = session?.workingDirectories?.[0];
+  const path = directory ? oneLine(directoryPath(directory)) : '';
+  const used = sessionUsageText(session);
+  if (!path && !used) return null;
+  return (
+    <p class="quiet">
+      {path && (
+        <>
+          <FolderIcon />
+          <span class="head-path" title={path}>
+            <bdi>{path}</bdi>
+          </span>
+        </>
+      )}
+      {used && (
+        <span class="head-usage" title="What this session used so far">
+          {used}
+        </span>
+      )}
+    </p>
+  );
+}
 
 export function Conversation({ page }: { page: Page }) {
   const session = page.session.value;
@@ -80,14 +106,7 @@ export function Conversation({ page }: { page: Page }) {
       <header class="head">
         <div class="head-text">
           <h1>{oneLine(session?.title) || 'New session'}</h1>
-          {session?.workingDirectories?.[0] && (
-            <p class="quiet">
-              <FolderIcon />
-              <span class="head-path" title={oneLine(directoryPath(session.workingDirectories[0]))}>
-                <bdi>{oneLine(directoryPath(session.workingDirectories[0]))}</bdi>
-              </span>
-            </p>
-          )}
+          <Subtitle session={session} />
         </div>
         <ChangesButton page={page} />
         <DeleteSession page={page} />

@@ -1,17 +1,6 @@
 import { expect, it } from 'vitest';
 
-import {
-  activityOf,
-  ago,
-  directoryPath,
-  directoryUri,
-  duration,
-  folderName,
-  oneLine,
-  readableInput,
-  sourceOf,
-  usageText,
-} from '../../src/format';
+import { activityOf, ago, directoryPath, directoryUri, duration, folderName, oneLine, readableInput, sourceOf } from '../../src/format';
 
 it('turns a typed path into a file address and back', () => {
   for (const path of ['/home/guest', '/with space/ü#?%', 'C:/Users/guest', '/']) {
@@ -44,15 +33,8 @@ it('says how long ago and how long', () => {
   expect([40, 1234, 42_000, 125_000].map(duration)).toEqual(['40 ms', '1.2 s', '42 s', '2 min 5 s']);
 });
 
-it('names only the usage that is known', () => {
-  expect(usageText({ inputTokens: 12, outputTokens: 3, cacheReadTokens: 0, model: 'm' })).toBe('12 tokens in · 3 out · m');
-  expect(usageText({})).toBe('');
-});
-
 it('leaves out numbers that cannot be meant', () => {
   expect([undefined, null, -1, 1e300, Number.NaN, '5'].map((value) => duration(value as number))).toEqual(['', '', '', '', '', '']);
-  const usage = { inputTokens: 1e300, outputTokens: null, cacheReadTokens: -1, model: {} };
-  expect(usageText(usage as unknown as Parameters<typeof usageText>[0])).toBe('');
 });
 
 it('makes one bounded line of a label', () => {
