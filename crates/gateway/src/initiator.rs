@@ -140,6 +140,11 @@ struct PendingTurn {
 }
 
 impl SessionTurns {
+    /// Lets only marks count, before the first one.
+    pub(crate) fn expect_marks(&mut self) {
+        self.marked = true;
+    }
+
     /// Records a user message.
     pub(crate) fn mark(&mut self, mark: TurnMark) {
         self.marked = true;

@@ -22,7 +22,7 @@ use crate::connection;
 use crate::front::Front;
 use crate::initiator::TurnMark;
 use crate::upstream::Upstream;
-use crate::usage_ledger::{LastError, SessionUsage, TooManyCredentials, UsageLedger};
+use crate::usage_ledger::{HelperAccount, LastError, SessionUsage, TooManyCredentials, UsageLedger};
 
 /// How long shutdown waits for cancelled connections. They stop at their next
 /// poll, so only a stuck upstream could take this long.
@@ -187,6 +187,15 @@ impl GatewayHandle {
             Some(session) => self.ledger.set_credential(&session, credential),
             None => Ok(()),
         }
+    }
+
+    /// The account of the host's own requests for a session.
+    pub(crate) fn open_helper(
+        &self,
+        session: &str,
+        helper: &SessionId,
+    ) -> Result<HelperAccount, TooManyCredentials> {
+        self.ledger.open_helper(session, helper)
     }
 
     /// Removes the usage and the credential of a closed session.

@@ -156,6 +156,20 @@ impl UsageLedger {
         Ok(())
     }
 
+    /// Prepares the account of the host's own requests for a session: they have the session's
+    /// credential until the result is dropped, and never the user as their initiator.
+    pub(crate) fn open_helper(
+        self: &Arc<Self>,
+        session: &str,
+        helper: &SessionId,
+    ) -> Result<HelperAccount, TooManyCredentials> {
+        if let Some(credential) = self.read(session, |entry| entry.credential.clone()).flatten() {
+            self.set_credential(helper, credential)?;
+        }
+        self.write(helper, |entry| entry.turns.expect_marks());
+        Ok(HelperAccount { ledger: Arc::clone(self), helper: helper.clone() })
+    }
+
     pub(crate) fn forget(&self, session: &str) {
         self.lock().sessions.retain(|id, _| id.as_str() != session);
     }
@@ -190,6 +204,19 @@ impl LedgerState {
         if let Some(oldest) = oldest {
             self.sessions.remove(&oldest);
         }
+    }
+}
+
+/// The account of the host's own requests for a session. Gives the credential back when dropped.
+#[derive(Debug)]
+pub(crate) struct HelperAccount {
+    ledger: Arc<UsageLedger>,
+    helper: SessionId,
+}
+
+impl Drop for HelperAccount {
+    fn drop(&mut self) {
+        self.ledger.write(&self.helper, |entry| entry.credential = None);
     }
 }
 

@@ -10,6 +10,7 @@ mod initiator;
 mod lifecycle;
 mod login;
 mod retry;
+mod side_questions;
 mod streaming;
 mod support;
 mod thread;
