@@ -9,7 +9,7 @@ use std::sync::Arc;
 use innkeeper_core::Host;
 use innkeeper_core::files::Files;
 use innkeeper_core::ids::{ClientId, ConnectionId};
-use innkeeper_core::state::{CloseReason, Frame, Outbox};
+use innkeeper_core::state::{CloseReason, Frame, Outbox, notification};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
@@ -71,7 +71,7 @@ impl ServerContext {
     pub(crate) async fn without_agents() -> Arc<Self> {
         use innkeeper_core::clock::SystemClock;
         use innkeeper_core::storage::Nowhere;
-        use innkeeper_core::{AgentLifetimes, EditConfig, HostConfig, PermissionConfig};
+        use innkeeper_core::{AgentLifetimes, EditConfig, HostConfig, HostServices, PermissionConfig};
         use innkeeper_workspace::{FilesConfig, LocalFiles};
         let config = HostConfig {
             providers: Vec::new(),
@@ -80,6 +80,7 @@ impl ServerContext {
             permissions: PermissionConfig::default(),
             edits: EditConfig::none(),
             lifetimes: AgentLifetimes::default(),
+            services: HostServices::default(),
         };
         let host = Host::start(config).await.unwrap();
         let limits = ServerLimits::default();
@@ -196,6 +197,11 @@ impl Connection {
     pub(crate) fn reply(&self, id: &RawValue, result: &impl Serialize) -> Result<(), RpcError> {
         self.outbox.push(rpc::response(id, result)?);
         Ok(())
+    }
+
+    /// Queues a notification for this connection only.
+    pub(crate) fn notify(&self, method: &str, params: &impl Serialize) {
+        self.push(notification(method, params));
     }
 
     fn push(&self, frame: Result<Frame, serde_json::Error>) {

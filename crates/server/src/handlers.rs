@@ -5,6 +5,7 @@ mod authenticate;
 mod changeset;
 mod chat;
 mod completions;
+mod creation_progress;
 mod resource;
 mod restart_agent;
 mod stop;
@@ -31,6 +32,7 @@ use crate::params::{
 };
 use crate::rpc::{self, RpcError};
 
+use creation_progress::CreationProgress;
 use resource::MethodMatch;
 
 /// The requests beyond AHP, for clients that can use them.
@@ -267,7 +269,19 @@ impl Connection {
         Ok(())
     }
 
-    async fn create_session(&self, id: &RawValue, params: CreateSessionParams) -> Result<(), RpcError> {
+    async fn create_session(&self, id: &RawValue, mut params: CreateSessionParams) -> Result<(), RpcError> {
+        let token = params.progress_token.take();
+        if token.as_ref().is_some_and(|token| token.len() > MAX_NAME) {
+            return Err(RpcError::invalid_params(format!("progressToken is longer than {MAX_NAME} bytes")));
+        }
+        let progress = token.map(|token| CreationProgress::begin(self, token));
+        let created = self.create(params).await;
+        drop(progress);
+        created?;
+        self.reply(id, &())
+    }
+
+    async fn create(&self, params: CreateSessionParams) -> Result<(), RpcError> {
         let own = self.client.as_ref().map(ClientId::as_str);
         if params.active_client.as_ref().is_some_and(|active| Some(active.client_id.as_str()) != own) {
             return Err(RpcError::invalid_params("activeClient must be the client that sends the request"));
@@ -281,8 +295,7 @@ impl Connection {
             active_client: params.active_client,
             creator: self.client.clone(),
         });
-        created.await?;
-        self.reply(id, &())
+        Ok(created.await?)
     }
 
     /// Disposes a session. The disposal starts in order, before any later message is

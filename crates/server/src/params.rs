@@ -159,6 +159,8 @@ pub(crate) struct CreateSessionParams {
     pub(crate) config: Option<JsonObject>,
     #[serde(default)]
     pub(crate) active_client: Option<SessionActiveClient>,
+    #[serde(default)]
+    pub(crate) progress_token: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

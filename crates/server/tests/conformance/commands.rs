@@ -178,6 +178,55 @@ async fn unknown_fields_and_meta_are_ignored_in_all_commands() {
     wire.ask("disposeSession", more(json!({"channel": session}))).await;
 }
 
+/// The progress notifications that a client has received.
+fn progress(wire: &Wire) -> Vec<&Value> {
+    let is_progress = |message: &&Value| message["method"] == "root/progress";
+    wire.log.iter().filter(is_progress).map(|message| &message["params"]).collect()
+}
+
+#[tokio::test]
+async fn creation_with_a_token_reports_progress_to_its_connection_until_the_end() {
+    let (host, mut wire) = wire().await;
+    let mut other = Wire::open(&host, "other", &["1.0.0"]).await;
+    let frames = |token: &str| {
+        [
+            json!({"channel": ROOT, "progressToken": token, "progress": 0, "total": 1,
+                "message": "Creating the session"}),
+            json!({"channel": ROOT, "progressToken": token, "progress": 1, "total": 1}),
+        ]
+    };
+    let session = "scripted:/1";
+    wire.ask("createSession", json!({"channel": session})).await;
+    assert!(progress(&wire).is_empty(), "not requested");
+    wire.ask("disposeSession", json!({"channel": session})).await;
+
+    // The answers are received after the notifications.
+    wire.ask("createSession", json!({"channel": session, "progressToken": "p1"})).await;
+    assert_eq!(progress(&wire), frames("p1").iter().collect::<Vec<_>>());
+    wire.log.clear();
+    assert_eq!(
+        wire.refused("createSession", json!({"channel": session, "progressToken": "p2"})).await,
+        -32003
+    );
+    let unknown = json!({"channel": "scripted:/2", "provider": "missing", "progressToken": "p3"});
+    assert_eq!(wire.refused("createSession", unknown).await, -32002);
+    let expected = [frames("p2"), frames("p3")].concat();
+    assert_eq!(progress(&wire), expected.iter().collect::<Vec<_>>(), "also after a failure");
+    wire.log.clear();
+    let long = "p".repeat(5000);
+    assert_eq!(
+        wire.refused("createSession", json!({"channel": "scripted:/2", "progressToken": long})).await,
+        -32602
+    );
+    assert_eq!(
+        wire.refused("createSession", json!({"channel": "scripted:/2", "progressToken": 7})).await,
+        -32602
+    );
+    assert!(progress(&wire).is_empty());
+    other.ask("ping", json!({})).await;
+    assert!(progress(&other).is_empty());
+}
+
 #[tokio::test]
 async fn subscribe_returns_a_snapshot_and_rejects_unknown_channels() {
     let mut scene = Scene::new().await;
