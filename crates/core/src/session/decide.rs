@@ -10,8 +10,8 @@
 //! (agent events), `leftovers` (state that must not outlive an agent), `prewarm` (agents that
 //! are opened in advance), `opening_question` (questions before an agent can be opened),
 //! `permissions` (tool calls that need permission), `lost_history` (agents that have lost their
-//! record), `discarded_parts` (answers that an agent starts again) and `stopping` (requests to
-//! stop work, and to restart the agent).
+//! record), `discarded_parts` (answers that an agent starts again), `starting` (the activity while
+//! an agent starts) and `stopping` (requests to stop work, and to restart the agent).
 
 mod agent;
 mod chats;
@@ -29,6 +29,7 @@ mod permissions;
 mod prewarm;
 mod queue;
 mod settings;
+mod starting;
 mod stopping;
 mod times;
 mod tools;
@@ -315,6 +316,10 @@ const WRONG_CHANNEL: &str = "clients may not dispatch this action on this channe
 
 /// Decides what follows from an input.
 pub(super) fn decide(agent: &AgentState, view: DecisionView<'_>, input: DecisionInput<'_>) -> Decision {
+    starting::with_activity(agent, view, decide_input(agent, view, input))
+}
+
+fn decide_input(agent: &AgentState, view: DecisionView<'_>, input: DecisionInput<'_>) -> Decision {
     match input {
         DecisionInput::Client { .. } if matches!(agent.phase, Phase::Closing(_)) => reject(CLOSING),
         DecisionInput::Client { target, action, client } => match (target, meaning(action).dispatched()) {

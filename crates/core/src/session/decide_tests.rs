@@ -18,6 +18,8 @@ mod discarded_parts;
 mod opening_question;
 #[path = "decide_tests/queue.rs"]
 mod queue;
+#[path = "decide_tests/starting.rs"]
+mod starting;
 #[path = "decide_tests/stopping.rs"]
 mod stopping;
 #[path = "decide_tests/tools_and_inputs.rs"]
@@ -165,10 +167,15 @@ fn first_message_opens_agent_and_sets_session_title() {
     assert!(matches!(decision.phase, Some(Phase::Opening { prompt: Some(_), .. })));
     assert_eq!(
         decision.actions,
-        [(
-            ActionTarget::Session,
-            StateAction::SessionTitleChanged(SessionTitleChangedAction { title: "hello there".to_owned() })
-        )]
+        [
+            (
+                ActionTarget::Session,
+                StateAction::SessionTitleChanged(SessionTitleChangedAction {
+                    title: "hello there".to_owned()
+                })
+            ),
+            starting::shows(Some("Starting Claude")),
+        ]
     );
 }
 
@@ -372,10 +379,8 @@ fn unread_message_is_retried_with_new_agent_up_to_limit() {
         AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)), restart: None }
     };
     let again = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(closed()));
-    assert_eq!(
-        (again.effects.as_slice(), again.actions.len()),
-        ([Effect::open(History::Resume)].as_slice(), 0)
-    );
+    assert_eq!(again.effects, [Effect::open(History::Resume)]);
+    assert_eq!(again.actions, [starting::shows(Some("Starting Claude"))]);
     let (session, chat) = (session(), chat(Some("t1")));
     let view = DecisionView {
         session: &session,

@@ -85,6 +85,7 @@ async fn turn_actions_arrive_in_protocol_order() {
 #[tokio::test]
 async fn chat_status_is_copied_to_the_session_and_the_list() {
     let (mut scene, player) = Scene::in_turn("t1").await;
+    player.text("t1", "p1", &["one"]).await.unwrap();
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
     let statuses: Vec<&Value> = scene
@@ -182,6 +183,7 @@ async fn first_turn_with_an_approved_command_runs_to_completion() {
         seen,
         [
             "chat/turnStarted",
+            "chat/activityChanged",
             "chat/responsePart",
             "chat/delta",
             "chat/toolCallStart",
@@ -383,6 +385,7 @@ async fn tool_call_actions_arrive_in_protocol_order() {
     seen.dedup();
     let whole = [
         "chat/turnStarted",
+        "chat/activityChanged",
         "chat/toolCallStart",
         "chat/toolCallDelta",
         "chat/toolCallReady",

@@ -385,7 +385,9 @@ async fn shows_work(player: &Player, client: &mut Observer, chat: &str) {
     ] {
         player.act(action).await.unwrap();
     }
-    let busy = |client: &Observer| client.session(SESSION).is_ok_and(|session| session.activity.is_some());
+    let busy = |client: &Observer| {
+        client.session(SESSION).is_ok_and(|session| session.activity.as_deref() == Some("Building"))
+    };
     client.until("the activity", busy).await.unwrap();
     assert_eq!(client.chat(chat).unwrap().background_work.as_ref().unwrap().len(), 1);
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use ahp_types::actions::StateAction;
 use ahp_types::state::{ErrorInfo, TurnState};
 use innkeeper_core::agent::{AgentCommand, AgentEvent, AgentFeatures, TurnOutcome};
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::storage::{Change, Storage as _};
 use innkeeper_core_fakes::{MemoryStorage, StageTraits};
+use innkeeper_testkit::Seen;
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, cancelled, message, pending, started};
@@ -27,6 +29,61 @@ fn truncated(turn: Option<&str>) -> Value {
 
 fn resume(turn: &str) -> Value {
     json!({"type": "chat/turnResume", "turnId": turn})
+}
+
+/// The activities of a chat in the order in which they were published.
+fn activities(scene: &Scene) -> Vec<Option<String>> {
+    let changed = |seen: &Seen| match seen {
+        Seen::Action(envelope) if envelope.channel == scene.chat => match &envelope.action {
+            StateAction::ChatActivityChanged(changed) => Some(changed.activity.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    scene.alice.seen.iter().filter_map(changed).collect()
+}
+
+#[tokio::test]
+async fn start_of_the_agent_is_an_activity_until_the_first_output() {
+    let mut scene = Scene::new().await;
+    scene.host.stage().hold_openings();
+    scene.chat_accepts(started("t1")).await;
+    let starting = Some("Starting Scripted".to_owned());
+    scene.until("the activity", |chat| chat.activity == starting).await;
+    assert_eq!(scene.bob.session(&scene.session).unwrap().activity, starting);
+    assert_eq!(scene.bob.rows[&scene.session].activity, starting);
+    scene.host.stage().release_openings();
+    let mut player = scene.host.stage().player().await.unwrap();
+    player.prompt().await.unwrap();
+    scene.agree().await;
+    assert_eq!(scene.alice.chat(&scene.chat).unwrap().activity, starting, "no output yet");
+    player.text("t1", "p1", &["a", "b"]).await.unwrap();
+    scene.until("no activity", |chat| chat.activity.is_none()).await;
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+
+    // The agent is running, so the next turn starts nothing.
+    scene.chat_accepts(started("t2")).await;
+    player.prompt().await.unwrap();
+    player.complete("t2").await.unwrap();
+    scene.until_over("t2").await;
+    assert_eq!(activities(&scene), [starting, None]);
+}
+
+#[tokio::test]
+async fn activity_of_a_failed_or_cancelled_start_is_cleared() {
+    let mut scene = Scene::new().await;
+    scene.host.stage().fail_next_opening("not installed");
+    scene.chat_accepts(started("t1")).await;
+    scene.until_over("t1").await;
+    assert_eq!(scene.bob.chat(&scene.chat).unwrap().activity, None);
+    scene.host.stage().hold_openings();
+    scene.chat_accepts(started("t2")).await;
+    scene.until("the activity", |chat| chat.activity.is_some()).await;
+    scene.chat_accepts(cancelled("t2")).await;
+    scene.until("no activity", |chat| chat.activity.is_none()).await;
+    let starting = Some("Starting Scripted".to_owned());
+    assert_eq!(activities(&scene), [starting.clone(), None, starting, None]);
 }
 
 #[tokio::test]
@@ -467,8 +524,7 @@ async fn activity_without_a_turn_is_dropped() {
     scene.alice.until("the tools", tools).await.unwrap();
     scene.agree().await;
     assert_eq!(scene.alice.chat(&scene.chat).unwrap().activity, None);
-    let activities = scene.alice.actions(&scene.chat).unwrap();
-    assert!(!activities.iter().any(|action| action == "chat/activityChanged"), "{activities:?}");
+    assert_eq!(activities(&scene), [Some("Starting Scripted".to_owned()), None]);
 }
 
 #[tokio::test]

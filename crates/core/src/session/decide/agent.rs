@@ -12,7 +12,7 @@ use ahp_types::state::{ActiveTurn, Message};
 use super::turns::{self, Resumable};
 use super::{
     ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, children, discarded_parts, error_info,
-    inputs, leftovers, names, permissions, process_of, queue, settings, tools,
+    inputs, leftovers, names, permissions, process_of, queue, settings, starting, tools,
 };
 use crate::action::{AgentRule, meaning, turn_of};
 use crate::agent::{AgentEvent, History, TurnMessage, TurnOutcome};
@@ -112,6 +112,9 @@ fn handle_action(agent: &AgentState, view: DecisionView<'_>, mut action: Box<Sta
     }
     let asks = matches!(*action, StateAction::ChatInputRequested(_));
     decision.works = target.is_some() && meaning.shows_work;
+    if decision.works || (asks && target.is_some()) {
+        decision.actions.extend(starting::ended(agent, view));
+    }
     decision.actions.extend(target.map(|target| (target, *action)));
     if asks && target.is_some() {
         decision.actions.extend(settings::mark_unread(view));

@@ -74,7 +74,8 @@ fn message_that_arrives_during_a_restart_opens_the_next_agent() {
     for input in [DecisionInput::Agent(closed()), DecisionInput::OpenFailed(&OpenError::Cancelled)] {
         let next = run(waiting(), Some("t2"), input);
         assert_eq!(next.effects, [Effect::open(History::Resume)]);
-        assert!(next.actions.is_empty(), "{next:?}");
+        let starting = super::starting::shows(Some("Starting Claude"));
+        assert!(next.actions.iter().all(|action| *action == starting), "{next:?}");
     }
     // The turn may have the id of the one that the old agent was working on.
     let outcome = TurnOutcome::Completed;
