@@ -15,13 +15,17 @@ use innkeeper_core::edits::EditStorage;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint, ModelFailure};
 use innkeeper_core::storage::Storage;
 use innkeeper_core::usage::ModelUse;
-use innkeeper_core::{AdministratorRules, AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{
+    AdministratorRules, AgentLifetimes, EditConfig, Host, HostConfig, HostServices, PermissionConfig,
+};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, SessionUsage, TurnMark};
 use innkeeper_server::{
     Admission, ClientConnections, Listen, Server, ServerConfig, ServerOptions, UsageSource,
 };
 use innkeeper_store::{EditDatabase, EditDatabaseConfig, Store, StoreConfig};
-use innkeeper_workspace::{EditLogConfig, FilesConfig, LocalEditLog, LocalFiles, LocalPathResolver};
+use innkeeper_workspace::{
+    EditLogConfig, FilesConfig, LocalEditLog, LocalFiles, LocalPathResolver, LocalProjects,
+};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -77,6 +81,7 @@ struct HostParts {
     gateway: Arc<GatewayHandle>,
     drivers: TaskTracker,
     files: LocalFiles,
+    projects: LocalProjects,
 }
 
 /// Builds and starts the host.
@@ -111,6 +116,7 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
         own_files(&settings.directories),
     );
     log.start();
+    let projects = LocalProjects::new(own_files(&settings.directories));
     let host = Host::start(HostConfig {
         providers: vec![Arc::new(claude)],
         clock: Arc::new(SystemClock),
@@ -123,10 +129,12 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
         },
         edits: EditConfig { log: Arc::new(log), default_directory: Some(workspace.clone()) },
         lifetimes: settings.lifetimes,
+        services: HostServices { projects: Arc::new(projects.clone()) },
     })
     .await?;
-    let files = local_files(&host, workspace, &settings.directories, settings.roots);
-    let parts = HostParts { host, store, edits, gateway, drivers, files };
+    let access = file_access(&host, workspace, &settings.directories, settings.roots);
+    let files = LocalFiles::beside(access, &projects);
+    let parts = HostParts { host, store, edits, gateway, drivers, files, projects };
     let config = ServerConfig {
         listen: settings.listen,
         admission: settings.admission,
@@ -192,19 +200,15 @@ async fn open_edits(path: PathBuf, quota_bytes: u64) -> Result<EditDatabase> {
 /// Configures the files that clients may access: working directories of sessions, the
 /// default workspace and directories granted by the user, but nothing else in the data
 /// directory.
-fn local_files(
+fn file_access(
     host: &Arc<Host>,
     workspace: PathBuf,
     directories: &DataDirectories,
     roots: Vec<PathBuf>,
-) -> LocalFiles {
+) -> FilesConfig {
     let mut granted = roots;
     granted.push(workspace);
-    LocalFiles::new(FilesConfig {
-        granted,
-        closed: vec![directories.data().to_owned()],
-        ..FilesConfig::sessions_of(host)
-    })
+    FilesConfig { granted, closed: vec![directories.data().to_owned()], ..FilesConfig::sessions_of(host) }
 }
 
 /// Stops runtimes of an earlier host whose wardens were killed along with it.
@@ -243,7 +247,7 @@ impl RunningHost {
 impl HostParts {
     /// Stops agents and file operations.
     async fn suspend(&self) {
-        tokio::join!(self.host.shutdown(), self.stop_files());
+        tokio::join!(self.host.shutdown(), self.stop_files(), self.stop_projects());
         self.drivers.close();
         self.drivers.wait().await;
     }
@@ -259,6 +263,14 @@ impl HostParts {
         };
         if let Err(error) = tokio::task::spawn_blocking(close).await {
             tracing::error!(%error, "cannot close the storage");
+        }
+    }
+
+    /// Ends the observation of repositories.
+    async fn stop_projects(&self) {
+        let projects = self.projects.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || projects.stop()).await {
+            tracing::error!(%error, "cannot stop the observation of repositories");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Fakes of the interfaces of `core`: an agent and an edit log that a test scripts, and
+//! Fakes of the interfaces of `core`: an agent, an edit log and projects that a test scripts, and
 //! storage in memory.
 //!
 //! Separate from the test kit, so that a change in `core` does not rebuild the tests of
@@ -12,8 +12,10 @@
 
 mod edit_log;
 mod memory_storage;
+mod projects;
 mod stage;
 
 pub use edit_log::{EditHousekeeping, PendingOperation, ScriptedEditLog};
 pub use memory_storage::{HeldWrites, MemoryStorage};
+pub use projects::ScriptedProjects;
 pub use stage::{Player, Stage, StageTraits};

@@ -12,6 +12,7 @@ mod documents;
 mod draining;
 mod loading;
 mod offers;
+mod projects;
 mod stopping;
 mod tokens;
 
@@ -38,6 +39,7 @@ use crate::edits::{EditLog, NoEdits};
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::output::{OutputId, StoredOutput};
 use crate::permission_rules::PermissionRules;
+use crate::projects::{NoProjects, Projects};
 use crate::session::{
     ChatAddresses, ChatSeed, LifetimeRules, SessionEnd, SessionEnding, SessionHandle, SessionSeed,
     chat_state, summary_of,
@@ -49,6 +51,7 @@ pub use changesets::{ChangesetError, OperateError, OperationOutcome, OperationRe
 pub use composing::Composing;
 pub(crate) use draining::{DrainFlag, TurnStart};
 pub use loading::LoadError;
+use projects::ProjectLookup;
 pub use tokens::AuthenticateError;
 
 /// Sequence numbers reserved per block: more than the host can use between two checks.
@@ -71,6 +74,21 @@ pub struct HostConfig {
     pub edits: EditConfig,
     /// How long agents without work keep their processes.
     pub lifetimes: AgentLifetimes,
+    /// Services that sessions can do without.
+    pub services: HostServices,
+}
+
+/// Services that sessions can do without. The default has none.
+#[derive(Clone, Debug)]
+pub struct HostServices {
+    /// The repositories that sessions work in.
+    pub projects: Arc<dyn Projects>,
+}
+
+impl Default for HostServices {
+    fn default() -> Self {
+        Self { projects: Arc::new(NoProjects) }
+    }
 }
 
 /// How long agents without work keep their processes, and when they start in advance.
@@ -153,6 +171,7 @@ pub struct Host {
     permission_rules: Arc<PermissionRules>,
     edits: EditConfig,
     changesets: Arc<Changesets>,
+    services: HostServices,
     lifetime_rules: LifetimeRules,
     /// Whether running turns are awaited before the host stops.
     drain: DrainFlag,
@@ -283,6 +302,7 @@ impl Host {
             permission_rules,
             edits: config.edits,
             changesets,
+            services: config.services,
             lifetime_rules: LifetimeRules::new(config.lifetimes),
             drain: DrainFlag::default(),
             recovering: !clean,
@@ -385,6 +405,9 @@ impl Host {
         state.changesets = self.changesets.of_chat(&new.uri, &chat.uri);
         let mut session = documents::session_state(&name, summary_of(&state), config, &new);
         session.changesets = self.changesets.of_session(&new.uri);
+        if let ProjectLookup::Done(project) = self.project_of(&session).await {
+            session.project = project;
+        }
         let doc = ChatDoc::new(state).map_err(|error| CreateError::Invalid(error.to_string()))?;
         let seed = SessionSeed {
             uri: new.uri.clone(),

@@ -22,6 +22,7 @@ pub mod model;
 pub mod output;
 mod permission_rules;
 pub mod policy;
+pub mod projects;
 pub mod session;
 pub mod state;
 pub mod storage;
@@ -29,4 +30,6 @@ pub mod trust;
 pub mod usage;
 
 pub use channel::{ChannelKind, ChannelUri};
-pub use host::{AdministratorRules, AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
+pub use host::{
+    AdministratorRules, AgentLifetimes, EditConfig, Host, HostConfig, HostServices, PermissionConfig,
+};

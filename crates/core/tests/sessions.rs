@@ -17,7 +17,9 @@ use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::ClientId;
 use innkeeper_core::state::{Action, Origin, Outbox};
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AgentLifetimes, ChannelUri, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{
+    AgentLifetimes, ChannelUri, EditConfig, Host, HostConfig, HostServices, PermissionConfig,
+};
 use serde_json::json;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -93,6 +95,7 @@ impl TestHost {
             permissions: PermissionConfig::default(),
             edits: EditConfig::none(),
             lifetimes: AgentLifetimes::default(),
+            services: HostServices::default(),
         })
         .await
         .unwrap();

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::state::{Frame, Outbox, Subscription};
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AgentLifetimes, EditConfig, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, EditConfig, HostConfig, HostServices, PermissionConfig};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -42,6 +42,7 @@ impl World {
             permissions: PermissionConfig::default(),
             edits: EditConfig::none(),
             lifetimes: AgentLifetimes::default(),
+            services: HostServices::default(),
         })
         .await
         .unwrap();

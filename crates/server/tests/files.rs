@@ -28,7 +28,7 @@ use innkeeper_core::client_resources::{ClientResourceError, ClientResources as _
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::ids::ClientId;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, HostServices, PermissionConfig};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use innkeeper_testkit::{Observer, RawClient, eventually};
 use innkeeper_workspace::{FilesConfig, LocalFiles, uri_of};
@@ -86,6 +86,7 @@ impl World {
             permissions: PermissionConfig::default(),
             edits: EditConfig::none(),
             lifetimes: AgentLifetimes::default(),
+            services: HostServices::default(),
         })
         .await?;
         let files = LocalFiles::new(FilesConfig::sessions_of(&host));

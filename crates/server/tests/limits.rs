@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::{SinkExt as _, StreamExt as _};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, HostServices, PermissionConfig};
 use innkeeper_server::{
     Admission, ClientConnections, Listen, Server, ServerConfig, ServerError, ServerLimits, ServerOptions,
 };
@@ -42,6 +42,7 @@ async fn start_at(
         permissions: PermissionConfig::default(),
         edits: EditConfig::none(),
         lifetimes: AgentLifetimes::default(),
+        services: HostServices::default(),
     };
     let host = Host::start(config).await.unwrap();
     let config = ServerConfig {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, HostServices, PermissionConfig};
 use innkeeper_server::{
     Admission, ClientConnections, Listen, Server, ServerConfig, ServerLimits, ServerOptions,
 };
@@ -34,6 +34,7 @@ impl TestServer {
             permissions: PermissionConfig::default(),
             edits: EditConfig::none(),
             lifetimes: AgentLifetimes::default(),
+            services: HostServices::default(),
         };
         let host = Host::start(config).await.unwrap();
         let config = ServerConfig {

@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::access_request::{AccessRequest, STOPPING};
 use crate::locks::Locks;
+use crate::projects::LocalProjects;
 use crate::roots::{Roots, SessionDirectories};
 use crate::search::Lists;
 use crate::shared_watcher::SharedWatcher;
@@ -81,13 +82,23 @@ pub(crate) struct Parts {
 impl LocalFiles {
     /// Creates the file access for these directories.
     pub fn new(config: FilesConfig) -> Self {
+        Self::watching(config, Arc::default())
+    }
+
+    /// Creates the file access for these directories, with the same watcher of the system as the
+    /// projects: the system allows few.
+    pub fn beside(config: FilesConfig, projects: &LocalProjects) -> Self {
+        Self::watching(config, Arc::clone(projects.watcher()))
+    }
+
+    fn watching(config: FilesConfig, watcher: Arc<SharedWatcher>) -> Self {
         let roots = Roots::new(config.sessions, config.granted, config.closed);
         Self {
             parts: Arc::new(Parts {
                 roots,
                 locks: Locks::default(),
                 lists: Lists::default(),
-                watcher: Arc::default(),
+                watcher,
                 stop: StopFlag::default(),
                 running: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
             }),

@@ -16,6 +16,7 @@ mod new_directories;
 mod path_resolver;
 mod pending_changes;
 mod pins;
+mod projects;
 mod resolution;
 mod roots;
 mod search;
@@ -32,6 +33,7 @@ pub use address::{path_of, uri_of};
 pub use edits::{EditLogConfig, LocalEditLog};
 pub use files::{FilesConfig, LocalFiles};
 pub use path_resolver::LocalPathResolver;
+pub use projects::LocalProjects;
 pub use roots::SessionDirectories;
 pub use tracking::TrackingLimits;
 

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use crate::address;
 use crate::glob::Globs;
 use crate::roots::HiddenPaths;
+use crate::shared_watcher::EventReceiver;
 use crate::write::{REPLACING_DRAFT, REPLACING_UNDO_DRAFT, is_draft_name};
 
 /// Maximum number of paths in a batch. Above it, the watched resource as a whole is
@@ -44,9 +45,8 @@ pub(crate) struct ChangeBatch {
     overflowed: bool,
 }
 
-impl PendingChanges {
-    /// Records an event of the system. Runs on the thread of the system's watch.
-    pub(crate) fn record(&self, event: &notify::Result<Event>) {
+impl EventReceiver for PendingChanges {
+    fn record(&self, event: &notify::Result<Event>) {
         match event {
             Ok(event) if event.need_rescan() => self.lock().overflow(),
             Ok(event) => self.record_event(event),
@@ -60,7 +60,9 @@ impl PendingChanges {
             self.ready.notify_one();
         }
     }
+}
 
+impl PendingChanges {
     /// Whether an error is about a path of this watch, or may be.
     fn may_concern(&self, error: &notify::Error) -> bool {
         let related = |path: &PathBuf| path.starts_with(&self.root) || self.root.starts_with(path);

@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 
 use crate::new_directories::ArrivalLog;
-use crate::pending_changes::PendingChanges;
 
 /// Passes the system's events to all watches.
 #[derive(Default)]
@@ -26,7 +25,13 @@ pub(crate) struct SharedWatcher {
     receivers: Arc<Mutex<Receivers>>,
 }
 
-type Receivers = HashMap<u64, Arc<PendingChanges>>;
+/// Receives the system's events for all watches.
+pub(crate) trait EventReceiver: Send + Sync {
+    /// Records an event. Runs on the watcher's thread, so it does not wait.
+    fn record(&self, event: &notify::Result<Event>);
+}
+
+type Receivers = HashMap<u64, Arc<dyn EventReceiver>>;
 
 #[derive(Default)]
 struct RegisteredWatch {
@@ -59,7 +64,7 @@ impl SharedWatcher {
         self: &Arc<Self>,
         path: &Path,
         mode: RecursiveMode,
-        receiver: Arc<PendingChanges>,
+        receiver: Arc<impl EventReceiver + 'static>,
     ) -> notify::Result<WatchRegistration> {
         let mut registered = self.registered();
         let watched = WatchedPath { path: path.to_owned(), mode, identity: identity(path) };

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::glob::Globs;
+use crate::pending_changes::PendingChanges;
 use crate::roots::HiddenPaths;
 use crate::uri_of;
 

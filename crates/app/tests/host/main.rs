@@ -45,6 +45,7 @@ mod permission_rules;
 mod permissions;
 mod plan_mode;
 mod pressure;
+mod projects;
 mod readme;
 mod secrets;
 mod settings;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::{Nowhere, Storage};
-use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, HostServices, PermissionConfig};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use innkeeper_workspace::{FilesConfig, LocalFiles};
 use tokio_util::task::TaskTracker;
@@ -41,6 +41,7 @@ impl LoadHost {
             permissions: PermissionConfig::default(),
             edits: EditConfig::none(),
             lifetimes: AgentLifetimes::default(),
+            services: HostServices::default(),
         })
         .await?;
         let config = ServerConfig {

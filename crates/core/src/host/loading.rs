@@ -178,6 +178,7 @@ impl Host {
             None => session,
         };
         self.set_changesets(uri, &mut session, &mut docs);
+        self.set_project(uri, &mut session).await;
         let changes = self.store.row_changes(uri);
         let row = SessionSummary { changes: changes.clone(), ..row };
         let provider = provider.unwrap_or_else(|_| Arc::new(MissingProvider(session.provider.clone())));
@@ -282,6 +283,7 @@ impl Host {
             permission_rules: Arc::clone(&self.permission_rules),
             edits: Arc::clone(&self.edits.log),
             changesets: Arc::clone(&self.changesets),
+            projects: Arc::clone(&self.services.projects),
             lifetime_rules: self.lifetime_rules.clone(),
             drain: self.drain.clone(),
             tasks: self.tasks.clone(),

@@ -26,6 +26,7 @@ use super::opening::AgentOpener;
 use super::policy_inputs::{PolicyInputs, SessionRules, workspace_of};
 use super::projection;
 use super::publisher::{Publisher, PublisherSeed};
+use super::repository::SessionRepository;
 use super::transfer::ExpectedChats;
 use crate::action::{AgentUpdate, meaning};
 use crate::agent::{
@@ -39,6 +40,7 @@ use crate::edits::{EditLog, SessionChangeCounts};
 use crate::host::DrainFlag;
 use crate::ids::ClientId;
 use crate::permission_rules::PermissionRules;
+use crate::projects::Projects;
 use crate::state::{ChannelState, StateStore};
 use crate::storage::{Storage, StorageError};
 use crate::usage::ModelUse;
@@ -88,6 +90,8 @@ pub(crate) struct SessionActor {
     pub(super) opener: AgentOpener,
     pub(super) addresses: Arc<ChatAddresses>,
     pub(super) changesets: Arc<Changesets>,
+    /// The git repository that the session works in.
+    pub(super) repository: SessionRepository,
     pub(super) chats: Chats,
     /// The session's own permission rules.
     session_rules: SessionRules,
@@ -129,6 +133,8 @@ pub(crate) struct SessionServices {
     pub(crate) edits: Arc<dyn EditLog>,
     /// The changesets that clients look at.
     pub(crate) changesets: Arc<Changesets>,
+    /// The repositories that sessions work in.
+    pub(crate) projects: Arc<dyn Projects>,
     /// How long agents keep their processes.
     pub(crate) lifetime_rules: LifetimeRules,
     /// Whether the host lets running turns end before it stops.
@@ -148,6 +154,7 @@ impl SessionActor {
             permission_rules,
             edits,
             changesets,
+            projects,
             lifetime_rules,
             drain,
             tasks,
@@ -170,6 +177,7 @@ impl SessionActor {
             uri,
             addresses,
             changesets,
+            repository: SessionRepository::new(projects),
             chats,
             session_rules: SessionRules::default(),
             permission_rules,
@@ -190,6 +198,7 @@ impl SessionActor {
     /// Runs until the session has ended.
     pub(crate) async fn run(mut self) -> Ended {
         let mut reachable = true;
+        self.follow_repository();
         while !self.finished {
             let lifetime_check = sleep_until(self.next_lifetime_check());
             tokio::select! {
@@ -205,6 +214,7 @@ impl SessionActor {
                 },
                 wake = self.publisher.next_wake() => self.publisher.handle_wake(wake, &self.chats),
                 (chat, event) = self.chats.next_event() => self.handle_agent(&chat, event).await,
+                () = self.repository.changed() => self.project_row(),
                 () = lifetime_check => self.release_idle_agents(),
                 () = tokio::time::sleep(IDLE_CHECK_INTERVAL), if self.is_cold() => self.check_idle().await,
             }
@@ -400,7 +410,10 @@ impl SessionActor {
                 self.brief_agents();
                 self.reconsider_permissions().await;
             }
-            Some(AgentUpdate::Directories) => self.update_chat_directories(action).await,
+            Some(AgentUpdate::Directories) => {
+                self.follow_repository();
+                self.update_chat_directories(action).await;
+            }
             None => {}
         }
     }

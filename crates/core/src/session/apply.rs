@@ -144,6 +144,7 @@ impl SessionActor {
         }
         if ended {
             chat.lifetime.turn_ended();
+            self.repository.refresh();
         } else {
             chat.lifetime.turn_began();
             chat.agent.turn_began = self.publisher.elapsed();
@@ -242,7 +243,8 @@ impl SessionActor {
             self.publisher.publish_derived(update);
         }
         let todos = self.chats.iter().map(|chat| (chat.uri.as_str(), &chat.todo)).collect();
-        let sources = MetaSources { todos, used: std::mem::take(&mut self.used) };
+        let (git, used) = (self.repository.reading(), std::mem::take(&mut self.used));
+        let sources = MetaSources { todos, git, used };
         let update = |session: &SessionState| session_meta::update(session, &sources);
         if let Some(update) = self.publisher.with_session(update).flatten() {
             self.publisher.publish_derived(update);

@@ -266,6 +266,7 @@ mod tests {
     use crate::clock::SystemClock;
     use crate::edits::{EditLog, NoEdits};
     use crate::ids::ConnectionId;
+    use crate::projects::NoProjects;
     use crate::session::{ChatAddresses, LifetimeRules, SessionActor, SessionSeed, SessionServices};
     use crate::state::{Origin, Outbox, StateStore};
     use crate::storage::Nowhere;
@@ -316,6 +317,7 @@ mod tests {
             )),
             edits,
             changesets,
+            projects: Arc::new(NoProjects),
             lifetime_rules: LifetimeRules::new(AgentLifetimes::default()),
             drain: DrainFlag::default(),
             tasks,

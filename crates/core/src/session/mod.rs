@@ -10,8 +10,9 @@
 //! turns to the agent's messages; `record` renders a conversation as text; `discard` deletes
 //! the agent's records of deleted chats. `amend` completes client actions; `projection` keeps
 //! copies of chat data in the session up to date; `session_meta` composes the session's
-//! `_meta`, with the to-do lists of `chat_todo`; `restore` rebuilds a session from storage;
-//! `stopping` answers requests to stop work and to restart agents.
+//! `_meta`, with the to-do lists of `chat_todo` and the git state that `repository` follows;
+//! `restore` rebuilds a session from storage; `stopping` answers requests to stop work and to
+//! restart agents.
 
 mod actor;
 mod addresses;
@@ -38,6 +39,7 @@ mod projection;
 mod publisher;
 mod record;
 mod repeated_changes;
+mod repository;
 mod restore;
 mod session_meta;
 mod stopping;
@@ -53,5 +55,6 @@ pub use handle::{ChatError, NewChat, PendingReply, SessionEnd, SessionHandle};
 pub(crate) use handle::{ChatOrder, ClientDispatch, SessionEnding, WeakHandle};
 pub(crate) use lifetimes::LifetimeRules;
 pub(crate) use projection::summary_of;
+pub(crate) use repository::first_directory;
 pub(crate) use restore::{Restored, restore};
 pub(crate) use transfer::{ChatPlacement, ChatTransfer};

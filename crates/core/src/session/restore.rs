@@ -22,6 +22,7 @@ use crate::action::meaning;
 use crate::agent::History;
 use crate::channel::ChannelUri;
 use crate::clock::wire_time_of_millis;
+use crate::projects::GitReading;
 use crate::state::{ChannelState, ChatDoc, TurnError};
 use crate::storage::{JournalEntry, Json, Rewind, StorageError, StoredChat, StoredSession};
 use crate::usage::ModelUse;
@@ -144,7 +145,8 @@ fn update_session_copies(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc
         apply_action_to_session(session, &update);
     }
     let todos = chats.iter().map(|(seed, _)| (seed.uri.as_str(), &seed.todo)).collect();
-    if let Some(update) = session_meta::update(session, &MetaSources { todos, used: ModelUse::default() }) {
+    let sources = MetaSources { todos, git: GitReading::Unknown, used: ModelUse::default() };
+    if let Some(update) = session_meta::update(session, &sources) {
         apply_action_to_session(session, &update);
     }
     // The titles of a chat and its session are written separately.

@@ -17,10 +17,14 @@ use serde_json::{Value, json};
 use super::chat_todo::{self, ChatTodo};
 use super::projection;
 use crate::channel::ChannelUri;
+use crate::projects::{GitReading, GitState};
 use crate::usage::{self, ModelUse};
 
 /// Most bytes of a session's `_meta`, in JSON.
 const MAX_META: usize = 4096;
+
+/// The key of the state of the git repository, in the session and in the row. VS Code reads it.
+const GIT: &str = "git";
 
 /// The key of the to-do lists: by chat in the session, only counts in the row.
 const TODO: &str = "innkeeper.todo";
@@ -33,6 +37,8 @@ const WAITING_SINCE: &str = "innkeeper.waitingSince";
 pub(super) struct MetaSources<'a> {
     /// The to-do lists, by chat.
     pub(super) todos: Vec<(&'a str, &'a ChatTodo)>,
+    /// The repository of the session's first directory.
+    pub(super) git: GitReading,
     /// What was used since the last update; it is added to the published usage.
     pub(super) used: ModelUse,
 }
@@ -42,24 +48,52 @@ type Contribution<'a> = Box<dyn Fn(usize) -> Option<Value> + 'a>;
 
 /// The contributors, by key. Each takes the room that the ones before it have left.
 fn contributions<'a>(
-    session: &SessionState,
+    published: Option<&'a JsonObject>,
     sources: &'a MetaSources<'a>,
-) -> [(&'static str, Contribution<'a>); 3] {
-    let before = session.meta.as_ref().map(ModelUse::from_meta).unwrap_or_default();
-    let used = before.plus(sources.used);
+) -> [(&'static str, Contribution<'a>); 4] {
+    let used = published.map(ModelUse::from_meta).unwrap_or_default().plus(sources.used);
     let totals = (!used.is_empty()).then(|| json!(used.totals()));
     let credits = used.credits();
+    let git = move |room| {
+        let value = match &sources.git {
+            // The session was loaded, or its directory was replaced.
+            GitReading::Unknown => published?.get(GIT)?.clone(),
+            GitReading::NoRepository => return None,
+            GitReading::Known(state) => git_value(state),
+        };
+        Some(value).filter(|value| fits(value, room))
+    };
     [
-        // Before the lists, which are shortened to the remaining room.
+        // First, because each update adds to them; the lists are shortened to the remaining room.
         (usage::TOTALS, Box::new(move |room| totals.clone().filter(|totals| fits(totals, room)))),
         (usage::CREDITS, Box::new(move |room| credits.clone().filter(|credits| fits(credits, room)))),
+        (GIT, Box::new(git)),
         (TODO, Box::new(|room| chat_todo::published_lists(&sources.todos, room))),
     ]
 }
 
+/// The state of a repository in the shape that VS Code reads. `worktree` is an addition.
+fn git_value(state: &GitState) -> Value {
+    let GitState { branch, upstream, incoming, outgoing, uncommitted, worktree } = state;
+    let values = [
+        ("branchName", branch.as_ref().map(|name| json!(name))),
+        ("isDetachedHead", branch.is_none().then_some(json!(true))),
+        ("upstreamBranchName", upstream.as_ref().map(|name| json!(name))),
+        ("incomingChanges", incoming.map(|count| json!(count))),
+        ("outgoingChanges", outgoing.map(|count| json!(count))),
+        ("uncommittedChanges", Some(json!(uncommitted))),
+        ("worktree", worktree.as_ref().map(|uri| json!(uri))),
+    ];
+    values
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+        .collect::<JsonObject>()
+        .into()
+}
+
 /// The action that sets the session's `_meta`, if it differs.
 pub(super) fn update(session: &SessionState, sources: &MetaSources<'_>) -> Option<StateAction> {
-    let contributions = contributions(session, sources);
+    let contributions = contributions(session.meta.as_ref(), sources);
     let mut meta = session.meta.clone().unwrap_or_default();
     meta.retain(|key, _| contributions.iter().all(|(own, _)| own != key));
     for (key, contribution) in contributions {
@@ -82,10 +116,11 @@ pub(super) fn todo_of(session: &SessionState, chat: &ChannelUri) -> ChatTodo {
 
 /// The `_meta` of the session's row in the session list.
 pub(super) fn of_row(session: &SessionState, waiting_since: Option<&str>) -> Option<JsonObject> {
+    let git = session.meta.as_ref().and_then(|meta| meta.get(GIT)).cloned();
     let lists = session.meta.as_ref().and_then(|meta| meta.get(TODO));
     let todo = lists.and_then(chat_todo::progress).map(|(done, total)| json!({"done": done, "total": total}));
     let since = waiting_since.map(|since| json!(since));
-    let values = [(TODO, todo), (WAITING_SINCE, since)];
+    let values = [(GIT, git), (TODO, todo), (WAITING_SINCE, since)];
     let meta: JsonObject =
         values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
     (!meta.is_empty()).then_some(meta)
@@ -156,7 +191,11 @@ mod tests {
 
     /// The new `_meta`, if it differs.
     fn updated(session: &SessionState, todos: Vec<(&str, &ChatTodo)>) -> Option<Value> {
-        let action = update(session, &MetaSources { todos, used: ModelUse::default() })?;
+        updated_from(session, MetaSources { todos, git: GitReading::Unknown, used: ModelUse::default() })
+    }
+
+    fn updated_from(session: &SessionState, sources: MetaSources<'_>) -> Option<Value> {
+        let action = update(session, &sources)?;
         let StateAction::SessionMetaChanged(changed) = action else { panic!("{action:?}") };
         Some(json!(changed.meta))
     }
@@ -164,17 +203,16 @@ mod tests {
     #[test]
     fn unknown_keys_are_kept_and_nothing_is_published_without_a_change() {
         let (one, none) = (todo(1, "a"), ChatTodo::default());
-        let meta =
-            json!({"git": {"branch": "main"}, TODO: {"x:/gone": {"items": [], "done": 0, "total": 1}}});
+        let meta = json!({"other": {"x": 1}, TODO: {"x:/gone": {"items": [], "done": 0, "total": 1}}});
         let set = updated(&session(Some(meta)), vec![("x:/1", &one)]).unwrap();
         let list = json!({"items": [{"text": "a", "status": "pending"}], "done": 0, "total": 1});
-        assert_eq!(set, json!({"git": {"branch": "main"}, TODO: {"x:/1": list}}));
+        assert_eq!(set, json!({"other": {"x": 1}, TODO: {"x:/1": list}}));
         assert_eq!(updated(&session(Some(set.clone())), vec![("x:/1", &one)]), None);
         let restored = todo_of(&session(Some(set.clone())), &ChannelUri::new("x:/1"));
         assert_eq!(restored, one);
         assert!(todo_of(&session(Some(set.clone())), &ChannelUri::new("x:/2")).is_empty());
         let cleared = updated(&session(Some(set)), vec![("x:/1", &none)]).unwrap();
-        assert_eq!(cleared, json!({"git": {"branch": "main"}}));
+        assert_eq!(cleared, json!({"other": {"x": 1}}));
 
         let only = session(Some(json!({TODO: {"x:/1": list}})));
         assert_eq!(updated(&only, vec![]), Some(Value::Null));
@@ -192,7 +230,7 @@ mod tests {
         };
         let long = todo(90, &"x".repeat(400));
         let add = |session: &SessionState, used: ModelUse| {
-            let sources = MetaSources { todos: vec![("x:/1", &long)], used };
+            let sources = MetaSources { todos: vec![("x:/1", &long)], git: GitReading::Unknown, used };
             let Some(StateAction::SessionMetaChanged(changed)) = update(session, &sources) else {
                 return Value::Null;
             };
@@ -235,7 +273,7 @@ mod tests {
             json!({"items": [], "done": 2, "total": 2, "omitted": 2}),
             json!({"items": [], "done": 1, "total": 3}),
         );
-        let session = session(Some(json!({"git": 1, TODO: {"x:/1": done, "x:/2": two}})));
+        let session = session(Some(json!({"other": 1, TODO: {"x:/1": done, "x:/2": two}})));
         let row = of_row(&session, Some("2026-11-15T09:00:00.000Z")).unwrap();
         assert_eq!(
             json!(row),
@@ -264,5 +302,37 @@ mod tests {
         assert_eq!(times.update(&waiting(&[question("q2")]), "4"), Some("3"));
         assert_eq!(times.update(&waiting(&[]), "5"), None);
         assert_eq!(times.update(&waiting(&[question("q1")]), "6"), Some("6"));
+    }
+
+    #[test]
+    fn git_state_is_published_in_the_session_and_in_its_row() {
+        let git = |meta: Option<Value>, git| {
+            updated_from(
+                &session(meta),
+                MetaSources { todos: vec![], git: GitReading::clone(&git), used: ModelUse::default() },
+            )
+        };
+        let state = GitState { branch: Some("main".to_owned()), uncommitted: 3, ..GitState::default() };
+        let plain = json!({"git": {"branchName": "main", "uncommittedChanges": 3}});
+        let known = GitReading::Known(state.clone());
+        assert_eq!(git(None, known.clone()), Some(plain.clone()));
+        assert_eq!(git(Some(plain.clone()), known), None);
+        assert_eq!(git(Some(plain.clone()), GitReading::Unknown), None, "kept until the next reading");
+        assert_eq!(git(Some(plain.clone()), GitReading::NoRepository), Some(Value::Null));
+        assert_eq!(json!(of_row(&session(Some(plain.clone())), None)), plain);
+
+        let all = GitState {
+            branch: None,
+            upstream: Some("origin/main".to_owned()),
+            incoming: Some(1),
+            outgoing: Some(0),
+            uncommitted: 0,
+            worktree: Some("file:///w".to_owned()),
+        };
+        let full = json!({"isDetachedHead": true, "upstreamBranchName": "origin/main", "incomingChanges": 1,
+            "outgoingChanges": 0, "uncommittedChanges": 0, "worktree": "file:///w"});
+        assert_eq!(git(Some(plain), GitReading::Known(all)), Some(json!({"git": full})));
+        let long = GitState { branch: Some("x".repeat(MAX_META)), ..state };
+        assert_eq!(git(None, GitReading::Known(long)), None, "too large");
     }
 }

@@ -21,7 +21,7 @@ use innkeeper_core::agent::{
 };
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, HostServices, PermissionConfig};
 use innkeeper_server::{Admission, Listen, Server, ServerConfig};
 use innkeeper_workspace::{FilesConfig, LocalFiles};
 use serde::Deserialize;
@@ -159,6 +159,7 @@ async fn talk(sent: &[u8], wanted: usize) -> Expected {
         permissions: PermissionConfig::default(),
         edits: EditConfig { log: Arc::new(OneFileLog), default_directory: None },
         lifetimes: AgentLifetimes::default(),
+        services: HostServices::default(),
     };
     let host = Host::start(config).await.unwrap_or_else(|error| panic!("{error}"));
     let config = ServerConfig {

@@ -12,7 +12,9 @@ use innkeeper_core::host::{CreateError, NewSession};
 use innkeeper_core::ids::{ClientId, ConnectionId};
 use innkeeper_core::state::{Action, Origin, Outbox};
 use innkeeper_core::storage::Nowhere;
-use innkeeper_core::{AgentLifetimes, ChannelUri, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{
+    AgentLifetimes, ChannelUri, EditConfig, Host, HostConfig, HostServices, PermissionConfig,
+};
 use innkeeper_core_fakes::{Player, Stage};
 use serde_json::{Value, json};
 
@@ -43,6 +45,7 @@ impl Inn {
             permissions: PermissionConfig::default(),
             edits: EditConfig::none(),
             lifetimes,
+            services: HostServices::default(),
         };
         let host = Host::start(config).await.unwrap();
         let connection = host.store().attach(Arc::new(Outbox::default()));

@@ -43,6 +43,7 @@ mod lost_history;
 mod moves;
 mod order;
 mod permissions;
+mod projects;
 mod queue;
 mod random;
 mod random_chats;

@@ -343,7 +343,9 @@ fn row_meta_agrees(session: &SessionState, row: &SessionSummary) {
     let since = meta["innkeeper.waitingSince"].as_str();
     assert_eq!(since.is_some(), waits, "{meta}");
     assert!(since.is_none_or(|since| since.parse::<jiff::Timestamp>().is_ok()));
-    let known = usize::from(!lists.is_null()) + usize::from(waits);
+    let git = &json!(session.meta)["git"];
+    assert_eq!(meta["git"], *git, "the row has another git state");
+    let known = usize::from(!lists.is_null()) + usize::from(waits) + usize::from(!git.is_null());
     assert_eq!(meta.as_object().map_or(0, serde_json::Map::len), known, "{meta}");
 }
 

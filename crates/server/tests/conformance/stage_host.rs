@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use innkeeper_core::clock::{Clock, SystemClock};
 use innkeeper_core::storage::{Nowhere, Storage};
-use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{AgentLifetimes, EditConfig, Host, HostConfig, HostServices, PermissionConfig};
 use innkeeper_core_fakes::Stage;
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use innkeeper_testkit::{Observer, RawClient};
@@ -24,6 +24,8 @@ pub(crate) struct StageOptions {
     pub(crate) clock: Arc<dyn Clock>,
     /// The edit log; by default there is none.
     pub(crate) edits: EditConfig,
+    /// Services that sessions can do without; by default there are none.
+    pub(crate) services: HostServices,
     /// Whether drafts open agents; by default only messages do.
     pub(crate) prewarm: bool,
 }
@@ -35,6 +37,7 @@ impl Default for StageOptions {
             storage: Arc::new(Nowhere),
             clock: Arc::new(SystemClock),
             edits: EditConfig::none(),
+            services: HostServices::default(),
             prewarm: false,
         }
     }
@@ -65,6 +68,7 @@ impl StageHost {
             permissions: PermissionConfig::default(),
             edits: options.edits.clone(),
             lifetimes: AgentLifetimes { prewarm: options.prewarm, ..AgentLifetimes::default() },
+            services: options.services.clone(),
         })
         .await?;
         let config = ServerConfig {

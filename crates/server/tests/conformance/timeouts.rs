@@ -11,7 +11,9 @@ use innkeeper_core::ids::{ClientId, ConnectionId};
 use innkeeper_core::session::ChatError;
 use innkeeper_core::state::{Action, Frame, Origin, Outbox, Subscription};
 use innkeeper_core::storage::{Storage as _, StorageError};
-use innkeeper_core::{AgentLifetimes, ChannelUri, EditConfig, Host, HostConfig, PermissionConfig};
+use innkeeper_core::{
+    AgentLifetimes, ChannelUri, EditConfig, Host, HostConfig, HostServices, PermissionConfig,
+};
 use innkeeper_core_fakes::{MemoryStorage, Player, Stage};
 use serde_json::json;
 use tokio::time::Instant;
@@ -27,6 +29,7 @@ async fn start(stage: &Stage, storage: &Arc<MemoryStorage>) -> Arc<Host> {
         permissions: PermissionConfig::default(),
         edits: EditConfig::none(),
         lifetimes: AgentLifetimes::default(),
+        services: HostServices::default(),
     };
     Host::start(config).await.unwrap()
 }

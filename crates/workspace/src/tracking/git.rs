@@ -4,7 +4,7 @@
 //! git cannot be used (it is not installed, another user owns the repository, the repository is
 //! bare), the callers read the files instead.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -28,6 +28,12 @@ const POLL_INTERVAL: u8 = 100;
 
 /// Maximum size of a list of files: more than 200,000 files need.
 pub(crate) const MAX_LIST: usize = 64 * 1024 * 1024;
+
+/// Maximum size of the names in a configuration.
+const MAX_CONFIGURATION: usize = 1024 * 1024;
+
+/// Maximum number of filters in a configuration.
+const MAX_FILTERS: usize = 64;
 
 /// Bytes of contents that are requested from one process.
 const MAX_CONTENTS: u64 = 32 * 1024 * 1024;
@@ -122,6 +128,26 @@ impl GitRunner<'_> {
             parse_objects(&output, batch, &mut contents);
         }
         contents
+    }
+
+    /// Options that disable the filters in the configuration, which are programs. `None` if git
+    /// fails or a filter cannot be disabled.
+    pub(crate) fn without_filters(&self) -> Option<Vec<String>> {
+        let keys = self.run(&["config", "--null", "--list", "--name-only"], &[], MAX_CONFIGURATION)?;
+        let mut drivers = BTreeSet::new();
+        for key in records(&keys).filter(|key| key.starts_with(b"filter.")) {
+            let key = std::str::from_utf8(key).ok()?;
+            let (driver, _) = key.rsplit_once('.')?;
+            // Git ends the name of an option's key at the first equals sign.
+            if driver.contains('=') || drivers.len() == MAX_FILTERS {
+                return None;
+            }
+            drivers.insert(driver.to_owned());
+        }
+        let disabled = |driver: String| {
+            ["clean=", "smudge=", "process=", "required=false"].map(|set| format!("{driver}.{set}"))
+        };
+        Some(drivers.into_iter().flat_map(disabled).flat_map(|set| ["-c".to_owned(), set]).collect())
     }
 
     /// Runs a command and returns its output; `None` if it fails, takes too long or prints more

@@ -288,7 +288,7 @@ mod property_tests;
 #[cfg(test)]
 mod scan_tests;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 #[path = "tracking_tests.rs"]
 mod tests;

@@ -154,7 +154,7 @@ pub(super) fn content(storage: &dyn EditStorage, version: &FileVersion) -> Optio
 
 /// Runs git without the developer's configuration. The error is its output.
 #[expect(clippy::disallowed_methods, reason = "a short command that the test waits for")]
-pub(super) fn git(directory: &Path, arguments: &[&str]) -> Result<(), String> {
+pub(crate) fn git(directory: &Path, arguments: &[&str]) -> Result<(), String> {
     let mut command = std::process::Command::new("git");
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("GIT_") {
