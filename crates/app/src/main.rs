@@ -20,6 +20,7 @@ mod secrets;
 mod serve;
 mod shutdown;
 mod stdio;
+mod titles;
 mod token;
 mod trust_command;
 mod trusted_folders;

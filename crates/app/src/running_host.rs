@@ -33,6 +33,7 @@ use crate::cli::UpstreamName;
 use crate::config::{EditSettings, Upstreams};
 use crate::directories::DataDirectories;
 use crate::secrets;
+use crate::titles::title_writer;
 use crate::trusted_folders::TrustFile;
 
 /// Hidden command that runs this binary as a warden.
@@ -129,7 +130,10 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
         },
         edits: EditConfig { log: Arc::new(log), default_directory: Some(workspace.clone()) },
         lifetimes: settings.lifetimes,
-        services: HostServices { projects: Arc::new(projects.clone()) },
+        services: HostServices {
+            projects: Arc::new(projects.clone()),
+            titles: title_writer(&gateway, upstream),
+        },
     })
     .await?;
     let access = file_access(&host, workspace, &settings.directories, settings.roots);

@@ -46,6 +46,7 @@ use crate::session::{
 };
 use crate::state::{ChatDoc, CloseReason, FetchError, RowKey, RowsPage, StateStore};
 use crate::storage::{Change, Storage, StorageError};
+use crate::titles::{NoTitles, TitleWriter};
 use changesets::remove_edits;
 pub use changesets::{ChangesetError, OperateError, OperationOutcome, OperationRequest};
 pub use composing::Composing;
@@ -83,11 +84,13 @@ pub struct HostConfig {
 pub struct HostServices {
     /// The repositories that sessions work in.
     pub projects: Arc<dyn Projects>,
+    /// Writes titles of sessions.
+    pub titles: Arc<dyn TitleWriter>,
 }
 
 impl Default for HostServices {
     fn default() -> Self {
-        Self { projects: Arc::new(NoProjects) }
+        Self { projects: Arc::new(NoProjects), titles: Arc::new(NoTitles) }
     }
 }
 

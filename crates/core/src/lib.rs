@@ -26,6 +26,7 @@ pub mod projects;
 pub mod session;
 pub mod state;
 pub mod storage;
+pub mod titles;
 pub mod trust;
 pub mod usage;
 

@@ -196,7 +196,8 @@ async fn credits_and_cached_tokens_are_those_of_the_service() -> Result<()> {
     for claude in runtimes()? {
         let service = FakeCopilot::with_credits(1_500_000_000).await?;
         let mut asking = start(on_copilot(unasked(claude), &service)).await?;
-        asking.client.say(&asking.chat, "turn-1", "hello").await?;
+        // A script gets no title, which would be another request.
+        asking.client.say(&asking.chat, "turn-1", "#demo\nhello").await?;
         asking.finish("turn-1").await?;
         let turn = asking.client.chat(&asking.chat)?.turns.first().context("no turn")?.clone();
         let usage = json!(turn.usage);

@@ -52,6 +52,7 @@ mod settings;
 mod steering;
 mod stopping;
 mod storm;
+mod titles;
 mod tls;
 mod todo_list;
 mod tool_permissions;

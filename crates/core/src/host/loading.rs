@@ -284,6 +284,7 @@ impl Host {
             edits: Arc::clone(&self.edits.log),
             changesets: Arc::clone(&self.changesets),
             projects: Arc::clone(&self.services.projects),
+            titles: Arc::clone(&self.services.titles),
             lifetime_rules: self.lifetime_rules.clone(),
             drain: self.drain.clone(),
             tasks: self.tasks.clone(),

@@ -18,7 +18,10 @@ use super::addresses::ChatAddresses;
 use super::amend::amended;
 use super::briefing::Brief;
 use super::chats::{Chat, ChatSeed, Chats};
-use super::decide::{ActionTarget, Decision, DecisionInput, DecisionView, Phase, QueueEffect, decide};
+use super::decide::{
+    ActionTarget, Decision, DecisionInput, DecisionView, FirstExchange, Phase, QueueEffect, decide,
+    first_exchange,
+};
 use super::handle::{ClientDispatch, EndWaiter, SessionEnding, SessionHandle, SessionInput};
 use super::idle::IDLE_CHECK_INTERVAL;
 use super::lifetimes::{LifetimeRules, sleep_until};
@@ -27,6 +30,7 @@ use super::policy_inputs::{PolicyInputs, SessionRules, workspace_of};
 use super::projection;
 use super::publisher::{Publisher, PublisherSeed};
 use super::repository::SessionRepository;
+use super::titles::SessionTitle;
 use super::transfer::ExpectedChats;
 use crate::action::{AgentUpdate, meaning};
 use crate::agent::{
@@ -43,6 +47,7 @@ use crate::permission_rules::PermissionRules;
 use crate::projects::Projects;
 use crate::state::{ChannelState, StateStore};
 use crate::storage::{Storage, StorageError};
+use crate::titles::TitleWriter;
 use crate::usage::ModelUse;
 
 /// Inputs that may wait in a session's queue. While it is full, the handler of the sending
@@ -92,6 +97,8 @@ pub(crate) struct SessionActor {
     pub(super) changesets: Arc<Changesets>,
     /// The git repository that the session works in.
     pub(super) repository: SessionRepository,
+    /// The generated title.
+    pub(super) title: SessionTitle,
     pub(super) chats: Chats,
     /// The session's own permission rules.
     session_rules: SessionRules,
@@ -135,6 +142,8 @@ pub(crate) struct SessionServices {
     pub(crate) changesets: Arc<Changesets>,
     /// The repositories that sessions work in.
     pub(crate) projects: Arc<dyn Projects>,
+    /// Writes titles of sessions.
+    pub(crate) titles: Arc<dyn TitleWriter>,
     /// How long agents keep their processes.
     pub(crate) lifetime_rules: LifetimeRules,
     /// Whether the host lets running turns end before it stops.
@@ -155,6 +164,7 @@ impl SessionActor {
             edits,
             changesets,
             projects,
+            titles,
             lifetime_rules,
             drain,
             tasks,
@@ -178,6 +188,7 @@ impl SessionActor {
             addresses,
             changesets,
             repository: SessionRepository::new(projects),
+            title: SessionTitle::new(titles),
             chats,
             session_rules: SessionRules::default(),
             permission_rules,
@@ -252,6 +263,7 @@ impl SessionActor {
                 | SessionInput::Recorded(..)
                 | SessionInput::ClientLeft(_)
                 | SessionInput::Counted(_)
+                | SessionInput::TitleWritten(..)
                 | SessionInput::Token(_) => {}
             }
         }
@@ -270,6 +282,7 @@ impl SessionActor {
             SessionInput::ClientLeft(client) => self.handle_left(&client).await,
             SessionInput::Token(token) => self.handle_token(*token).await,
             SessionInput::Counted(counts) => self.handle_counts(&counts),
+            SessionInput::TitleWritten(chat, title) => self.handle_title(&chat, &title).await,
             SessionInput::Chats(order) => self.handle_order(order).await,
             SessionInput::End { ending, done } => self.expected.defer_end(ending, done),
         }
@@ -319,6 +332,9 @@ impl SessionActor {
             return;
         }
         self.after_commit(&dispatch.channel, action, QueueEffect::of_client(action));
+        if target == ActionTarget::Session || self.default_chat().as_ref() == Some(&chat) {
+            self.title.note(action);
+        }
         drop(start);
         self.apply_decision(&chat, decision).await;
         self.project(&chat);
@@ -533,17 +549,23 @@ impl SessionActor {
 
     pub(super) fn decide(&self, chat: &ChannelUri, input: DecisionInput<'_>) -> Decision {
         let Some(Chat { agent, .. }) = self.chats.get(chat) else { return Decision::default() };
+        self.with_view(chat, |view| decide(agent, view, input)).unwrap_or_default()
+    }
+
+    /// The first exchange of the session, if it was just completed in this chat.
+    pub(super) fn first_exchange(&self, chat: &ChannelUri) -> Option<FirstExchange> {
+        self.with_view(chat, first_exchange).flatten()
+    }
+
+    fn with_view<R>(&self, chat: &ChannelUri, look: impl FnOnce(DecisionView<'_>) -> R) -> Option<R> {
         let (now, time) = (self.publisher.elapsed(), self.publisher.wire_time());
-        self.publisher
-            .store()
-            .read_both((&self.uri, chat), |session, chat| {
-                let (session, doc) = (session.session()?, chat.chat_doc()?);
-                let (chat, turns) = (doc.open(), doc.turns());
-                let has_agent = self.chats.iter().any(|chat| chat.connection.is_some());
-                Some(decide(agent, DecisionView { session, chat, turns, has_agent, now, time: &time }, input))
-            })
-            .flatten()
-            .unwrap_or_default()
+        let has_agent = self.chats.iter().any(|chat| chat.connection.is_some());
+        let looking = |session: &ChannelState, chat: &ChannelState| {
+            let (session, doc) = (session.session()?, chat.chat_doc()?);
+            let (chat, turns) = (doc.open(), doc.turns());
+            Some(look(DecisionView { session, chat, turns, has_agent, now, time: &time }))
+        };
+        self.publisher.store().read_both((&self.uri, chat), looking).flatten()
     }
 
     /// Decides about an input for a chat and applies the decision.

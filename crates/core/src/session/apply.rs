@@ -49,6 +49,7 @@ impl SessionActor {
             // After `project`, because the documents contain the copies of the chat's data.
             if ended {
                 self.publisher.checkpoint(&self.chats);
+                self.request_title(chat);
             }
             // Every action after which a chat can become idle is also shown in the list.
             if shows {

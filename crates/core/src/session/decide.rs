@@ -5,7 +5,7 @@
 //! returned, and the actor commits them in order.
 //!
 //! Each submodule holds the rules of one subject: `turns`, `queue`, `tools`, `inputs`,
-//! `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
+//! `titles`, `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
 //! limits), `times` (times from clients), `chats` (the list of chats), `new_chats`, `agent`
 //! (agent events), `leftovers` (state that must not outlive an agent), `prewarm` (agents that
 //! are opened in advance), `opening_question` (questions before an agent can be opened),
@@ -32,6 +32,7 @@ mod settings;
 mod starting;
 mod stopping;
 mod times;
+mod titles;
 mod tools;
 mod turns;
 
@@ -67,6 +68,7 @@ pub(super) use opening_question::QuestionTopic;
 pub(super) use permissions::{AuditFacts, LedgerChange, PermissionLedger, meta_of};
 pub(super) use queue::{QueueEffect, STEERING_META, holds_queue};
 pub(super) use stopping::StopPlan;
+pub(super) use titles::{FirstExchange, first_exchange};
 pub(super) use tools::tool_call_in;
 use turns::Resumable;
 
@@ -192,6 +194,8 @@ pub(super) enum DecisionInput<'a> {
     Permission(PermissionQuery, &'a PolicyInputs),
     /// The rules or the permission mode may have changed.
     PolicyChanged(&'a PolicyInputs),
+    /// A model has written a title for the session.
+    TitleWritten(&'a str),
     /// A client has left the session.
     ClientLeft(&'a ClientId),
     /// A client writes a message, so the agent can be opened in advance.
@@ -334,6 +338,7 @@ fn decide_input(agent: &AgentState, view: DecisionView<'_>, input: DecisionInput
         DecisionInput::Permission(..) if matches!(agent.phase, Phase::Opening { .. }) => Decision::default(),
         DecisionInput::Permission(query, policy) => permissions::queried(agent, view, policy, query),
         DecisionInput::PolicyChanged(policy) => permissions::reconsidered(agent, view, policy),
+        DecisionInput::TitleWritten(title) => titles::written(view, title),
         DecisionInput::ClientLeft(client) => settings::client_left(view, client),
         DecisionInput::Prewarm => prewarm::requested(agent, view),
         DecisionInput::Directories(action) => directories::session_changed(view, action),

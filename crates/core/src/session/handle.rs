@@ -168,6 +168,8 @@ pub(super) enum SessionInput {
     Recorded(ChannelUri, Vec<RecordedTurn>),
     ClientLeft(ClientId),
     Token(Box<ResourceToken>),
+    /// A title was written after the first exchange of a chat.
+    TitleWritten(ChannelUri, String),
     /// The counts of the session's changes.
     Counted(Box<SessionChangeCounts>),
     Chats(ChatOrder),
@@ -270,6 +272,7 @@ mod tests {
     use crate::session::{ChatAddresses, LifetimeRules, SessionActor, SessionSeed, SessionServices};
     use crate::state::{Origin, Outbox, StateStore};
     use crate::storage::Nowhere;
+    use crate::titles::NoTitles;
 
     /// The provider of a session without chats; never called.
     struct UncalledProvider;
@@ -318,6 +321,7 @@ mod tests {
             edits,
             changesets,
             projects: Arc::new(NoProjects),
+            titles: Arc::new(NoTitles),
             lifetime_rules: LifetimeRules::new(AgentLifetimes::default()),
             drain: DrainFlag::default(),
             tasks,

@@ -12,7 +12,7 @@
 //! copies of chat data in the session up to date; `session_meta` composes the session's
 //! `_meta`, with the to-do lists of `chat_todo` and the git state that `repository` follows;
 //! `restore` rebuilds a session from storage; `stopping` answers requests to stop work and to
-//! restart agents.
+//! restart agents; `titles` asks for a title.
 
 mod actor;
 mod addresses;
@@ -43,6 +43,7 @@ mod repository;
 mod restore;
 mod session_meta;
 mod stopping;
+mod titles;
 mod transfer;
 
 pub(crate) use actor::{Ended, SessionActor, SessionSeed, SessionServices};

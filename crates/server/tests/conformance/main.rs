@@ -58,6 +58,7 @@ mod storage;
 mod stored_host;
 mod test_clients;
 mod timeouts;
+mod titles;
 mod tokens;
 mod tools;
 mod turns;

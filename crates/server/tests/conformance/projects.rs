@@ -17,7 +17,7 @@ const PROJECT: &str = "file:///repository";
 fn options(projects: &ScriptedProjects) -> StageOptions {
     projects.set_project("/w", PROJECT, "repository");
     StageOptions {
-        services: HostServices { projects: Arc::new(projects.clone()) },
+        services: HostServices { projects: Arc::new(projects.clone()), ..HostServices::default() },
         ..StageOptions::default()
     }
 }
@@ -135,7 +135,7 @@ async fn stored_state_is_kept_until_it_is_read_and_the_project_is_found_again() 
 
     projects.read("/w", GitReading::Unknown);
     projects.set_project("/w", "file:///moved", "moved");
-    let services = HostServices { projects: Arc::new(projects.clone()) };
+    let services = HostServices { projects: Arc::new(projects.clone()), ..HostServices::default() };
     let options = StageOptions { services, storage: Arc::new(storage.clone()), ..StageOptions::default() };
     let host = StageHost::start(options).await.unwrap();
     let mut again = host.observer("again").await.unwrap();

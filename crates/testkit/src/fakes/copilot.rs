@@ -46,7 +46,8 @@ impl FakeCopilot {
         .await
     }
 
-    async fn with(messages: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Result<Self> {
+    /// Starts both servers; `messages` answers the messages requests without a script.
+    pub async fn with(messages: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Result<Self> {
         let copilot = FakeServer::start(move |request| match (request.method.as_str(), request.path()) {
             ("POST", "/v1/messages") => messages(request),
             ("GET", "/models") => Reply::json(200, &models()),

@@ -2,17 +2,14 @@
 //!
 //! Events for a turn that is over, and actions that agents may not send, are dropped.
 
-use ahp_types::actions::{
-    ChatTurnStartedAction, ChatUsageAction, SessionConfigChangedAction, SessionTitleChangedAction,
-    StateAction,
-};
+use ahp_types::actions::{ChatTurnStartedAction, ChatUsageAction, SessionConfigChangedAction, StateAction};
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ActiveTurn, Message};
 
 use super::turns::{self, Resumable};
 use super::{
     ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, children, discarded_parts, error_info,
-    inputs, leftovers, names, permissions, process_of, queue, settings, starting, tools,
+    inputs, leftovers, names, permissions, process_of, queue, settings, starting, titles, tools,
 };
 use crate::action::{AgentRule, meaning, turn_of};
 use crate::agent::{AgentEvent, History, TurnMessage, TurnOutcome};
@@ -40,7 +37,7 @@ pub(super) fn handle_event(agent: &AgentState, view: DecisionView<'_>, event: Ag
     }
     match event {
         AgentEvent::Action(action) => handle_action(agent, view, action),
-        AgentEvent::TitleSuggested { title } => title_suggested(view, title),
+        AgentEvent::TitleSuggested { title } => titles::suggested(view, title),
         AgentEvent::ConfigChanged { values } => config_changed(view, values),
         // The actor has already passed these with the rules of the session.
         AgentEvent::PermissionRequested(_) => Decision::default(),
@@ -131,19 +128,6 @@ fn used(agent: &AgentState, view: DecisionView<'_>, turn: Option<&TurnId>, repor
         let usage = report.added_to(active.usage.as_ref(), &active.message.origin.kind);
         let action = ChatUsageAction { turn_id: active.id.clone(), usage, meta: None };
         decision.actions.push((ActionTarget::Chat, StateAction::ChatUsage(action)));
-    }
-    decision
-}
-
-fn title_suggested(view: DecisionView<'_>, title: String) -> Decision {
-    let mut decision = Decision::default();
-    // The title of another chat must not become the session's title.
-    let of_default = view.session.default_chat.as_ref() == Some(&view.chat.resource);
-    let is_unnamed = view.chat.title.is_empty() && turns::has_provisional_title(view);
-    if !title.is_empty() && of_default && is_unnamed {
-        let title = names::cut(title);
-        let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
-        decision.actions.push((ActionTarget::Session, action));
     }
     decision
 }

@@ -13,7 +13,7 @@ use ahp_types::state::{
 use serde_json::{Value, json};
 
 use super::customizations::running_servers;
-use super::turns;
+use super::{titles, turns};
 use crate::agent::{StoppedWork, WorkKind};
 use crate::storage::StoredTurn;
 
@@ -97,7 +97,8 @@ fn note(
 }
 
 fn note_text(works: &[WorkFacts<'_>], process: &str) -> String {
-    let named: Vec<String> = works.iter().take(MAX_NAMED).map(|work| turns::title_from(work.label)).collect();
+    let named: Vec<String> =
+        works.iter().take(MAX_NAMED).map(|work| titles::title_from(work.label)).collect();
     let more = works.len().saturating_sub(MAX_NAMED);
     let more = if more == 0 { String::new() } else { format!("; and {more} more") };
     format!("Stopped with {process}: {}{more}", named.join("; "))
@@ -160,7 +161,7 @@ impl<'a> WorkFacts<'a> {
         let mut facts = JsonObject::from_iter([
             ("id".to_owned(), json!(self.id)),
             ("kind".to_owned(), json!(self.kind.as_str())),
-            ("label".to_owned(), json!(turns::title_from(self.label))),
+            ("label".to_owned(), json!(titles::title_from(self.label))),
             ("status".to_owned(), json!("stopped")),
         ]);
         facts.extend(["toolCallId", "turnId"].into_iter().filter_map(own));
@@ -170,7 +171,7 @@ impl<'a> WorkFacts<'a> {
 
 impl From<WorkFacts<'_>> for StoppedWork {
     fn from(work: WorkFacts<'_>) -> Self {
-        Self { kind: work.kind, label: turns::title_from(work.label) }
+        Self { kind: work.kind, label: titles::title_from(work.label) }
     }
 }
 

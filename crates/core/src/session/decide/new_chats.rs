@@ -8,7 +8,7 @@ use ahp_types::state::{
 use uuid::Uuid;
 
 use super::chats::refused;
-use super::turns::title_from;
+use super::titles::title_from;
 use crate::agent::{Branch, BranchKind, History, ResumeToken};
 use crate::session::amend::has_too_many_chats;
 use crate::session::chats::chat_state;

@@ -7,7 +7,7 @@ use super::leftovers::{self, WorkFacts};
 use super::turns::{self, Resumable};
 use super::{
     ActionTarget, AgentState, CLOSING, Decision, DecisionView, Effect, Phase, error_info, inputs, parent_of,
-    process_of, reject, tools,
+    process_of, reject, titles, tools,
 };
 use crate::agent::{AgentCommand, StopTarget, StoppedWork, TurnOutcome, WorkKind};
 
@@ -53,7 +53,7 @@ fn stop_all(agent: &AgentState, view: DecisionView<'_>, request: u64) -> Decisio
         decision = turns::cancelled(agent, view, &active.id);
         let ended = turns::ended(agent, view, &active.id, TurnOutcome::Cancelled);
         decision.actions.insert(0, (ActionTarget::Chat, ended));
-        let label = Some(turns::title_from(&active.message.text)).filter(|label| !label.is_empty());
+        let label = Some(titles::title_from(&active.message.text)).filter(|label| !label.is_empty());
         let label = label.unwrap_or_else(|| "Turn".to_owned());
         stopped.push(StoppedWork { kind: WorkKind::Turn, label });
     }
@@ -99,7 +99,7 @@ fn work_of_call(view: DecisionView<'_>, id: &str) -> Result<StoppedWork, &'stati
             let is_subagent = call.meta.as_ref().and_then(|meta| meta.get("toolKind"))
                 == Some(&serde_json::Value::from("subagent"));
             let kind = if is_subagent { WorkKind::Subagent } else { WorkKind::Command };
-            Ok(StoppedWork { kind, label: turns::title_from(text) })
+            Ok(StoppedWork { kind, label: titles::title_from(text) })
         }
         Some(
             ToolCallState::Streaming(_)

@@ -1,4 +1,4 @@
-//! Turns: start, cancel, resume, truncate, end, and titles.
+//! Turns: start, cancel, resume, truncate and end; and clients' titles.
 
 use ahp_types::actions::{
     ChatErrorAction, ChatTurnCancelledAction, ChatTurnCompleteAction, ChatTurnStartedAction,
@@ -11,7 +11,7 @@ use ahp_types::state::{
 use super::children::is_child;
 use super::{
     ActionTarget, AgentState, CLOSING, Decision, DecisionView, Effect, Phase, leftovers, names, queue, ready,
-    reject, times,
+    reject, times, titles,
 };
 use crate::agent::{AgentCommand, History, TurnMessage, TurnOutcome};
 use crate::ids::TurnId;
@@ -24,9 +24,6 @@ const NOT_IN_CHILD: &str = "this chat belongs to a subagent; cancel or resume th
 
 /// What an agent is told to resume a turn that it started itself.
 const CONTINUE: &str = "Continue from where you left off.";
-
-/// Longest title that is derived from a message, in characters.
-const TITLE_LENGTH: usize = 60;
 
 /// Handles a client's start of a turn.
 pub(super) fn started(
@@ -111,7 +108,7 @@ pub(super) fn rejection_reason(view: DecisionView<'_>, message: &Message) -> Opt
 pub(super) fn send(agent: &AgentState, view: DecisionView<'_>, prompt: TurnMessage) -> Decision {
     let mut decision = Decision::default();
     if view.session.title.is_empty() {
-        let title = title_from(&prompt.message.text);
+        let title = titles::title_from(&prompt.message.text);
         if !title.is_empty() {
             let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
             decision.actions.push((ActionTarget::Session, action));
@@ -329,43 +326,4 @@ pub(super) fn failed_after(duration: i64, turn: &str, error: ErrorInfo, resumabl
 
 fn duration(agent: &AgentState, view: DecisionView<'_>) -> i64 {
     i64::try_from(view.now.saturating_sub(agent.turn_began).as_millis()).unwrap_or(i64::MAX)
-}
-
-/// Whether the session title is still the one derived from its first message.
-pub(super) fn has_provisional_title(view: DecisionView<'_>) -> bool {
-    let title = view.session.title.as_str();
-    if title.is_empty() {
-        return true;
-    }
-    let first = match view.turns.first() {
-        Some(turn) => serde_json::from_str::<Turn>(turn.body.get()).ok().map(|turn| turn.message.text),
-        None => view.chat.active_turn.as_ref().map(|turn| turn.message.text.clone()),
-    };
-    first.is_some_and(|text| title_from(&text) == title)
-}
-
-/// A provisional title: the first line of the message, cut at a word boundary.
-pub(in crate::session) fn title_from(text: &str) -> String {
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    if line.chars().count() <= TITLE_LENGTH {
-        return line.to_owned();
-    }
-    let cut: String = line.chars().take(TITLE_LENGTH).collect();
-    let kept = cut.rsplit_once(' ').map_or(cut.as_str(), |(kept, _)| kept);
-    format!("{kept}…")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn title_is_first_line_cut_at_word_boundary() {
-        assert_eq!(title_from("\n  hi  \nthere"), "hi");
-        assert_eq!(title_from(""), "");
-        let long = "word ".repeat(30);
-        let title = title_from(&long);
-        assert!(title.chars().count() <= TITLE_LENGTH + 1 && title.ends_with("word…"), "{title}");
-        assert_eq!(title_from(&"ü".repeat(80)).chars().count(), TITLE_LENGTH + 1);
-    }
 }
