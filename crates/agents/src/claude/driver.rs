@@ -290,6 +290,7 @@ impl ClaudeDriver {
 
     async fn step(&mut self) -> Result<(), End> {
         let watch_at = self.watch_at();
+        let held_until = self.waiting.as_ref().and_then(|_| self.notices.held_until());
         tokio::select! {
             // Shutdown first, then responses that messages may depend on, then commands
             // of the session, then timers, then messages of the runtime.
@@ -310,6 +311,7 @@ impl ClaudeDriver {
                 self.verdicts(verdicts, None)
             }
             () = sleep_until(self.stops.next()) => self.retry_stops(),
+            () = sleep_until(held_until) => self.advance(),
             Some(found) = self.stops.search.join_next() => {
                 match found {
                     Ok(found) => self.commands_found(&found),
@@ -415,6 +417,9 @@ impl ClaudeDriver {
             self.probe_auto();
             return Ok(());
         };
+        if self.notices.held_until().is_some() {
+            return Ok(());
+        }
         let wanted = self.choice.next(message.model.as_ref(), message.agent.as_ref());
         let is_selected = self.is_choice_known && wanted == self.choice;
         let is_trusted = self.project.as_mut().is_none_or(TrustedProject::is_trusted);

@@ -494,6 +494,55 @@ async fn subagent_that_ends_before_it_is_stopped_reports_its_result() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn next_message_waits_for_the_turn_about_a_stopped_subagent() {
+    for follows in [true, false] {
+        let mut scene = Scene::in_turn().await;
+        let started = json!({"task_id": "a1", "task_type": "local_agent", "is_backgrounded": true});
+        scene.runtime.say(task("task_started", started)).await;
+        action(&mut scene, "chat/backgroundWorkSet").await;
+        scene.runtime.result(json!({})).await;
+        while told(&mut scene).await["ended"] != "turn" {}
+        let stopped = Instant::now();
+        stop(&scene, 1, StopTarget::Background).await;
+        let asked = scene.runtime.request("stop_task").await;
+        scene
+            .runtime
+            .say(task("task_updated", json!({"task_id": "a1", "patch": {"status": "killed"}})))
+            .await;
+        scene.runtime.agree(&asked).await;
+        answer_to(&mut scene, 1).await;
+        scene.prompt("next", None).await;
+        assert!(scene.runtime.is_silent(Duration::from_secs(1)).await, "an interrupt could hit the message");
+        if follows {
+            let ended = json!({"task_id": "a1", "status": "stopped", "summary": "x", "output_file": "/o"});
+            scene.runtime.say(task("task_notification", ended)).await;
+            scene.runtime.say(json!({"type": "system", "subtype": "init", "capabilities": []})).await;
+            let interrupt = scene.runtime.request("interrupt").await;
+            let origin = json!({"kind": "task-notification"});
+            scene.runtime.result(json!({"origin": origin, "subtype": "error_during_execution"})).await;
+            scene.runtime.agree(&interrupt).await;
+        }
+        let next = scene.runtime.prompt().await;
+        assert!(stopped.elapsed() < Duration::from_secs(3), "{:?}", stopped.elapsed());
+        scene.runtime.result(json!({"user_message_uuids": [next]})).await;
+        assert_eq!(told_end(&mut scene).await, "next", "a turn about the subagent is shown");
+        scene.stop().await;
+    }
+}
+
+/// The next turn that is started or ended.
+async fn told_end(scene: &mut Scene) -> String {
+    loop {
+        match scene.events.recv().await.unwrap() {
+            AgentEvent::TurnStarted { turn, .. } | AgentEvent::TurnEnded { turn, .. } => {
+                return turn.as_str().to_owned();
+            }
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_that_does_not_end_is_named() {
     let mut scene = Scene::in_turn().await;
     let started = json!({"description": "build", "task_type": "local_bash", "is_backgrounded": true});

@@ -5,6 +5,7 @@
 //! the runtime starts a turn for it.
 
 use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
 
 use ahp_types::actions::{ChatBackgroundWorkRemovedAction, ChatBackgroundWorkSetAction, StateAction};
 use ahp_types::common::JsonObject;
@@ -19,6 +20,7 @@ use innkeeper_core::ids::TurnId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::super::map::Mapper;
 use super::tasks::{RuntimeTask, is_final};
@@ -30,6 +32,9 @@ const WORK_KEY: &str = "innkeeper.work";
 /// Maximum number of ended tasks that may each start a turn.
 const MAX_NOTICES: usize = 64;
 
+/// How long the runtime may take to begin a turn about a stopped subagent. Not every end starts one.
+const SILENCED_TURN_LIMIT: Duration = Duration::from_secs(2);
+
 /// Longest label and longest report of a task that a message repeats, in characters.
 const LABEL_LENGTH: usize = 200;
 const REPORT_LENGTH: usize = 2000;
@@ -40,6 +45,9 @@ pub(super) struct WorkNotices {
     waiting: VecDeque<WorkNotice>,
     /// Subagents that were stopped together with everything else, so that no turn may follow.
     silenced: HashSet<String>,
+    /// Until when the next message waits for the turns that may not follow: an interrupt of such a turn
+    /// could hit the message.
+    held_until: Option<Instant>,
 }
 
 /// What the runtime said at the end of a task.
@@ -61,7 +69,14 @@ impl WorkNotices {
     pub(super) fn silence(&mut self, task: &str) {
         if self.silenced.len() < MAX_NOTICES {
             self.silenced.insert(task.to_owned());
+            self.held_until = Some(Instant::now() + SILENCED_TURN_LIMIT);
         }
+    }
+
+    /// Until when the next message waits, if a turn that may not follow can still begin.
+    pub(super) fn held_until(&self) -> Option<Instant> {
+        let is_expected = !self.silenced.is_empty() || self.waiting.iter().any(|notice| notice.is_silenced);
+        self.held_until.filter(|until| is_expected && Instant::now() < *until)
     }
 
     fn add(&mut self, is_silenced: bool, text: String, meta: Option<Value>) {
