@@ -146,7 +146,8 @@ impl ClientRequests {
         Ok((RequestGuard { requests: Arc::clone(self), id }, receiver))
     }
 
-    fn close(&self) {
+    /// Fails all pending and later requests.
+    pub(crate) fn close(&self) {
         let mut table = lock(&self.table);
         table.closed = true;
         table.pending.clear();

@@ -46,8 +46,18 @@ pub(crate) struct MessageReader {
 }
 
 impl MessageReader {
-    /// Reads until the client disconnects or the handler ends.
+    /// Reads until the client disconnects or the handler ends. Then the host's own requests fail, for
+    /// which the handler may be waiting.
     pub(crate) async fn read(
+        self,
+        incoming: impl Stream<Item = Inbound> + Unpin,
+        handles: &ConnectionHandles,
+    ) {
+        self.read_messages(incoming, handles).await;
+        handles.client_requests.close();
+    }
+
+    async fn read_messages(
         self,
         mut incoming: impl Stream<Item = Inbound> + Unpin,
         handles: &ConnectionHandles,
