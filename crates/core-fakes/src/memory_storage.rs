@@ -15,7 +15,7 @@ use innkeeper_core::audit::{
 };
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
-use innkeeper_core::output::{OutputId, StoredOutput};
+use innkeeper_core::output::{ATTACHMENTS, OutputId, StoredOutput};
 use innkeeper_core::storage::{
     Change, Index, JournalEntry, Json, MAX_HANDLED_DISPATCHES, MAX_KNOWN_CLIENTS, Storage, StorageError,
     StoredChat, StoredClient, StoredConversation, StoredDispatch, StoredEnvelope, StoredRow, StoredRule,
@@ -268,7 +268,9 @@ impl MemoryChat {
         let running = state["activeTurn"]["id"].as_str();
         let turns = &self.turns;
         self.output.retain(|_, (turn, _)| {
-            running == Some(turn.as_str()) || turns.iter().any(|known| known.id == *turn)
+            turn == ATTACHMENTS
+                || running == Some(turn.as_str())
+                || turns.iter().any(|known| known.id == *turn)
         });
     }
 

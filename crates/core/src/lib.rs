@@ -6,6 +6,7 @@
 
 mod action;
 pub mod agent;
+pub mod attachments;
 pub mod audit;
 mod changesets;
 pub mod channel;

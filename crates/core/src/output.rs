@@ -1,4 +1,5 @@
-//! Stored output: pieces of agent output that are too large for a chat's document.
+//! Stored output: pieces of agent output that are too large for a chat's document, and snapshots of
+//! attachments.
 //!
 //! A document refers to a piece by its URI, which clients read with `resourceRead`. The URI
 //! does not name the chat, so a fork of the chat can keep using it.
@@ -7,6 +8,10 @@ use std::fmt;
 
 use bytes::Bytes;
 use uuid::Uuid;
+
+/// The turn of snapshots of attachments. They belong to the chat and are kept until it is deleted: a
+/// waiting message has no turn, and a client may send it again under another id.
+pub const ATTACHMENTS: &str = "innkeeper.attachments";
 
 /// The scheme of the URIs.
 const SCHEME: &str = "innkeeper-output:";

@@ -411,7 +411,8 @@ pub enum Change {
         /// The turns.
         turns: Vec<String>,
     },
-    /// Stores a piece of a turn's output. Ignored if the chat is unknown.
+    /// Stores a piece of a turn's output, or a snapshot of an attachment as output of the turn
+    /// [`ATTACHMENTS`](crate::output::ATTACHMENTS), which always exists. Ignored if the chat is unknown.
     PutOutput {
         /// The chat.
         chat: ChannelUri,

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 
 use innkeeper_core::Host;
+use innkeeper_core::attachments::AttachmentSources;
+use innkeeper_core::client_resources::ClientResources;
 use innkeeper_core::files::Files;
 use innkeeper_core::ids::{ClientId, ConnectionId};
 use innkeeper_core::state::{CloseReason, Frame, Outbox, notification};
@@ -40,6 +42,8 @@ pub(crate) struct ServerContext {
     pub(crate) files: Arc<dyn Files>,
     /// Connected clients, for requests from the host.
     pub(crate) clients: Arc<ClientConnections>,
+    /// Where attachments of clients' messages are read.
+    pub(crate) attachments: AttachmentSources,
     /// Tasks that shutdown waits for.
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the server stops.
@@ -59,6 +63,12 @@ pub(crate) struct ServerContext {
 }
 
 impl ServerContext {
+    /// Where attachments of clients' messages are read.
+    pub(crate) fn attachments(files: &Arc<dyn Files>, clients: &Arc<ClientConnections>) -> AttachmentSources {
+        let clients = Arc::clone(clients) as Arc<dyn ClientResources>;
+        AttachmentSources { files: Arc::clone(files), clients }
+    }
+
     /// The watches of stored contents of all clients: as many as of files.
     pub(crate) fn content_watches() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(256))
@@ -84,9 +94,12 @@ impl ServerContext {
         };
         let host = Host::start(config).await.unwrap();
         let limits = ServerLimits::default();
+        let files: Arc<dyn Files> = Arc::new(LocalFiles::new(FilesConfig::sessions_of(&host)));
+        let clients = Arc::new(ClientConnections::default());
         Arc::new(Self {
-            files: Arc::new(LocalFiles::new(FilesConfig::sessions_of(&host))),
-            clients: Arc::new(ClientConnections::default()),
+            attachments: Self::attachments(&files, &clients),
+            files,
+            clients,
             stop: CancellationToken::new(),
             host,
             version: String::new(),

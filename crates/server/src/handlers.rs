@@ -114,7 +114,8 @@ impl Connection {
         let action = Action::from_client(params.action)
             .map_err(|error| RpcError::invalid_params(format!("cannot read the action: {error}")))?;
         let origin = Origin { connection: self.id, client, client_seq: params.client_seq };
-        self.shared.host.dispatch(ChannelUri::new(&params.channel), action, origin).await;
+        let sources = Some(&self.shared.attachments);
+        self.shared.host.dispatch_reading(ChannelUri::new(&params.channel), action, origin, sources).await;
         Ok(())
     }
 

@@ -198,6 +198,7 @@ impl Server {
             host,
             version: config.version,
             default_directory: config.default_directory,
+            attachments: ServerContext::attachments(&config.files, &config.clients),
             files: config.files,
             clients: config.clients,
             stop: stop.clone(),

@@ -1,7 +1,7 @@
 //! Stored output: large pieces of agent output, which documents refer to.
 
 use innkeeper_core::channel::ChannelUri;
-use innkeeper_core::output::{OutputId, StoredOutput};
+use innkeeper_core::output::{ATTACHMENTS, OutputId, StoredOutput};
 use rusqlite::{Connection, params};
 
 use crate::checksum;
@@ -46,14 +46,14 @@ pub(crate) fn copy(
 }
 
 /// Deletes the output of turns that a chat no longer has, as a finished or as the running
-/// turn. Both must be written before.
+/// turn. Both must be written before. Snapshots of attachments stay.
 pub(crate) fn drop_of_removed_turns(db: &Connection, chat: i64) -> rusqlite::Result<()> {
     db.prepare_cached(
-        "DELETE FROM output WHERE chat = ?1
+        "DELETE FROM output WHERE chat = ?1 AND turn_id <> ?2
          AND turn_id NOT IN (SELECT turn_id FROM turn WHERE chat = ?1)
          AND turn_id IS NOT (SELECT json_extract(state, '$.activeTurn.id') FROM chat WHERE id = ?1)",
     )?
-    .execute([chat])?;
+    .execute(params![chat, ATTACHMENTS])?;
     Ok(())
 }
 

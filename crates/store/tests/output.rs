@@ -12,7 +12,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use innkeeper_core::output::OutputId;
+use innkeeper_core::output::{ATTACHMENTS, OutputId};
 use innkeeper_core::storage::{Change, Storage, StorageError};
 use innkeeper_store::{Store, StoreConfig};
 use support::{chat, database, downgrade, json, open, output, put, session, sql, turn, turns};
@@ -55,6 +55,26 @@ async fn output_exists_as_long_as_its_turn() {
     let found = [body(&store, 0).await, body(&store, 1).await, body(&store, 2).await, body(&store, 3).await];
     let text = |number: u8| Some(format!("output {number}").into_bytes());
     assert_eq!(found, [text(0), None, text(2), text(3)], "only turn-1 is gone");
+}
+
+#[tokio::test]
+async fn snapshot_of_an_attachment_exists_as_long_as_its_chat() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
+    let store = filled(directory.path()).await;
+    store.write(vec![output(1, ATTACHMENTS, 7, b"attached")]).await.expect("the write succeeds");
+    store
+        .write(vec![Change::PutTurns { chat: chat(1), keep: 0, turns: Vec::new() }])
+        .await
+        .expect("the write succeeds");
+    assert_eq!(body(&store, 0).await, None);
+    assert_eq!(body(&store, 7).await.as_deref(), Some(&b"attached"[..]));
+    let mut fork = put(2);
+    fork.push(Change::CopyOutput { from: chat(1), to: chat(2), turns: vec![ATTACHMENTS.to_owned()] });
+    store.write(fork).await.expect("the write succeeds");
+    store.write(vec![Change::RemoveSession { session: session(1) }]).await.expect("the write succeeds");
+    assert_eq!(body(&store, 7).await.as_deref(), Some(&b"attached"[..]), "the fork has it");
+    store.write(vec![Change::RemoveChat { chat: chat(2) }]).await.expect("the write succeeds");
+    assert_eq!(body(&store, 7).await, None);
 }
 
 #[tokio::test]

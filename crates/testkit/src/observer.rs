@@ -2,6 +2,7 @@
 //! reducers, so that a test can compare the result with a fresh snapshot.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ahp::reducers::{
@@ -10,9 +11,11 @@ use ahp::reducers::{
 use ahp::{Client, ClientConfig, ClientEvent, ClientEventStream, SubscriptionEvent};
 use ahp_types::actions::{ActionEnvelope, StateAction};
 use ahp_types::commands::{
-    CreateSessionParams, DisposeSessionParams, ListSessionsParams, ListSessionsResult, ReconnectResult,
+    ContentEncoding, CreateSessionParams, DisposeSessionParams, ListSessionsParams, ListSessionsResult,
+    ReconnectResult, ResourceReadResult,
 };
 use ahp_types::common::ROOT_RESOURCE_URI;
+use ahp_types::messages::JsonRpcError;
 use ahp_types::state::{
     ChangesetState, ChatState, ResponsePart, RootState, SessionState, SessionSummary, Snapshot, SnapshotState,
 };
@@ -163,6 +166,21 @@ impl Observer {
         let rows = self.list_sessions().await?;
         self.rows = rows.into_iter().map(|row| (row.resource.clone(), row)).collect();
         self.no_violation()
+    }
+
+    /// Answers the host's requests for these files, given as URI, data and encoding. All others do not exist.
+    pub fn serve_files(&self, files: &[(&str, &str, ContentEncoding)]) {
+        let file = |&(uri, data, encoding): &(&str, &str, ContentEncoding)| {
+            let content = ResourceReadResult { data: data.to_owned(), encoding, content_type: None };
+            (uri.to_owned(), content)
+        };
+        let files: Arc<BTreeMap<String, ResourceReadResult>> = Arc::new(files.iter().map(file).collect());
+        let handlers = ahp::ResourceRequestHandlers::new().on_resource_read(move |params| {
+            let found = files.get(&params.uri).cloned();
+            let missing = JsonRpcError { code: -32008, message: "no such file".to_owned(), data: None };
+            async move { found.ok_or(missing) }
+        });
+        self.client.set_resource_request_handlers(handlers);
     }
 
     /// Sequence number of the last envelope.

@@ -6,6 +6,7 @@
 use ahp_types::state::{ErrorInfo, Message, MessageAttachment, MessageEmbeddedResourceAttachment};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use innkeeper_core::attachments::{is_picture, problem};
 
 /// Largest image in bytes, a limit of the model services.
 const MAX_BYTES: usize = 5 * 1024 * 1024;
@@ -15,26 +16,39 @@ pub(super) fn is_image(content_type: &str) -> bool {
     matches!(content_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp")
 }
 
-/// Rejects a message with an image that no model service accepts.
+/// Rejects a message with an image that could not be read, or that no model service accepts.
 pub(super) fn check(message: &Message) -> Result<(), ErrorInfo> {
     for attachment in message.attachments.iter().flatten() {
-        if let MessageAttachment::EmbeddedResource(resource) = attachment
-            && resource.content_type.starts_with("image/")
-            && let Err(problem) = check_image(resource)
-        {
-            return Err(ErrorInfo {
-                error_type: "invalid_image".to_owned(),
-                message: format!(
-                    "The image {:?} cannot be sent: {problem}.\n\
-                     Remove it, or attach another one, and send the message again.",
-                    resource.label
-                ),
-                stack: None,
-                meta: None,
-            });
+        match attachment {
+            MessageAttachment::EmbeddedResource(resource) if resource.content_type.starts_with("image/") => {
+                check_image(resource).map_err(|problem| invalid_image(&resource.label, &problem))?;
+            }
+            MessageAttachment::Resource(resource) if is_picture(resource) => {
+                if let Some(problem) = problem(resource.meta.as_ref()) {
+                    return Err(invalid_image(&resource.label, problem));
+                }
+            }
+            MessageAttachment::EmbeddedResource(_)
+            | MessageAttachment::Resource(_)
+            | MessageAttachment::Simple(_)
+            | MessageAttachment::Annotations(_)
+            | MessageAttachment::Chat(_)
+            | MessageAttachment::Unknown(_) => {}
         }
     }
     Ok(())
+}
+
+fn invalid_image(label: &str, problem: &str) -> ErrorInfo {
+    ErrorInfo {
+        error_type: "invalid_image".to_owned(),
+        message: format!(
+            "The image {label:?} cannot be sent: {problem}.\n\
+             Remove it, or attach another one, and send the message again."
+        ),
+        stack: None,
+        meta: None,
+    }
 }
 
 fn check_image(resource: &MessageEmbeddedResourceAttachment) -> Result<(), String> {
@@ -155,6 +169,22 @@ mod tests {
             assert_eq!(error.error_type, "invalid_image");
             error.message
         })
+    }
+
+    #[test]
+    fn image_that_could_not_be_read_is_rejected_with_the_cause() {
+        let check_resource = |uri: &str, problem: Option<&str>| {
+            let mut attachment = json!({"type": "resource", "label": "shot", "uri": uri});
+            if let Some(problem) = problem {
+                attachment["_meta"] = json!({"innkeeper.attachment": {"problem": problem}});
+            }
+            let message = json!({"text": "x", "origin": {"kind": "user"}, "attachments": [attachment]});
+            check(&serde_json::from_value(message).unwrap()).err().map(|error| error.message)
+        };
+        assert_eq!(check_resource("https://example.com/a.png", None), None);
+        assert_eq!(check_resource("file:///w/a.txt", Some("it does not exist")), None);
+        let said = check_resource("file:///w/a.png", Some("it does not exist")).unwrap();
+        assert!(said.starts_with("The image \"shot\" cannot be sent: it does not exist.\n"), "{said}");
     }
 
     #[track_caller]

@@ -10,6 +10,7 @@
 
 mod accounting;
 mod asking;
+mod attachments;
 mod background_work;
 mod broken_answers;
 mod certificate;

@@ -36,7 +36,7 @@ impl Host {
 
     /// Handles a client's action on a changeset.
     pub(super) async fn dispatch_to_changeset(&self, dispatch: &ClientDispatch, session: &ChannelUri) {
-        let ClientDispatch { channel, action, ticket } = dispatch;
+        let ClientDispatch { channel, action, ticket, .. } = dispatch;
         if !self.store.has(channel) && self.stored_session_of(session).is_none() && !self.store.has(session) {
             tracing::debug!(%channel, "ignoring action for unknown channel");
             return;

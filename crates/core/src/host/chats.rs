@@ -12,7 +12,10 @@ use ahp_types::state::SessionState;
 use uuid::Uuid;
 
 use super::{CreateError, Host, LoadError, NewSession, lock};
+use crate::attachments::{AttachmentSources, ClientGone};
 use crate::channel::ChannelUri;
+use crate::ids::ClientId;
+use crate::output::{OutputId, StoredOutput};
 use crate::session::{
     ChatError, ChatOrder, ChatPlacement, ChatSeed, ChatTransfer, NewChat, PendingReply, SessionEnding,
     SessionHandle, chats_to_pin,
@@ -48,23 +51,41 @@ impl From<LoadError> for ChatError {
 impl Host {
     /// Creates a chat in a session. The first chat of a session always exists, and creating
     /// it again is not an error.
-    pub async fn create_chat(&self, session: &ChannelUri, new: NewChat) -> Result<(), ChatError> {
+    /// The attachments of its first message are read for the client that sends it.
+    pub async fn create_chat(
+        &self,
+        session: &ChannelUri,
+        mut new: NewChat,
+        client: Option<(&ClientId, &AttachmentSources)>,
+    ) -> Result<(), ChatError> {
         self.session_handle(session).await?;
         if ChannelUri::default_chat_of(session) == new.uri && self.store.has(&new.uri) {
             return Ok(());
         }
         let _reserved = self.reserve(&new.uri).map_err(ChatError::from)?;
+        let mut snapshots = Vec::new();
+        if let (Some((client, sources)), Some(message)) = (client, &mut new.initial_message) {
+            let gone = |ClientGone| ChatError::Refused("the client disconnected".to_owned());
+            let read = sources.read(client, message).await.map_err(gone)?;
+            read.apply(message);
+            snapshots = read.snapshots;
+        }
         self.load_or_log(&chats_to_pin(new.initial_message.as_ref())).await;
-        match self.create_chat_once(session, new.clone()).await {
+        match self.create_chat_once(session, new.clone(), snapshots.clone()).await {
             // The session may just have been unloaded.
-            Err(ChatError::Gone) => self.create_chat_once(session, new).await,
+            Err(ChatError::Gone) => self.create_chat_once(session, new, snapshots).await,
             outcome => outcome,
         }
     }
 
-    async fn create_chat_once(&self, session: &ChannelUri, new: NewChat) -> Result<(), ChatError> {
+    async fn create_chat_once(
+        &self,
+        session: &ChannelUri,
+        new: NewChat,
+        snapshots: Vec<(OutputId, StoredOutput)>,
+    ) -> Result<(), ChatError> {
         let handle = self.session_handle(session).await?;
-        handle.order(|done| ChatOrder::Create { new: Box::new(new), done }).await
+        handle.order(|done| ChatOrder::Create { new: Box::new(new), snapshots, done }).await
     }
 
     /// Ends and deletes a chat. Dispatches after this has returned are rejected; the returned

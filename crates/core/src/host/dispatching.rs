@@ -5,6 +5,7 @@ use ahp_types::common::JsonObject;
 
 use super::{Host, lock};
 use crate::action::{Dispatched, meaning};
+use crate::attachments::{AttachmentSources, ReadAttachments};
 use crate::channel::ChannelUri;
 use crate::session::{ClientDispatch, chats_to_pin, message_in};
 use crate::state::{Action, ChannelState, DispatchTicket, Origin};
@@ -26,9 +27,30 @@ impl Host {
     /// Waits for an earlier copy of the dispatch, for the session to load, for a place in its
     /// queue and, on the root channel, for storage.
     pub async fn dispatch(&self, channel: ChannelUri, action: Action, origin: Origin) {
+        self.dispatch_reading(channel, action, origin, None).await;
+    }
+
+    /// Like [`Self::dispatch`]. First reads the attachments of a message from the sources.
+    pub async fn dispatch_reading(
+        &self,
+        channel: ChannelUri,
+        action: Action,
+        origin: Origin,
+        sources: Option<&AttachmentSources>,
+    ) {
         let ticket = DispatchTicket::claim(&self.store, &channel, &action, origin).await;
         let Some(ticket) = ticket else { return };
-        let dispatch = ClientDispatch { channel, action, ticket };
+        let read = match (sources, message_in(action.typed())) {
+            (Some(sources), Some(message)) => sources.read(&ticket.origin().client, message).await,
+            _ => Ok(ReadAttachments::default()),
+        };
+        let Ok(read) = read else {
+            // Not handled: the client sends the message again when it reconnects.
+            tracing::debug!(%channel, "the client disconnected while its attachments were read");
+            return;
+        };
+        let action = read.rewritten(action);
+        let dispatch = ClientDispatch { channel, action, ticket, snapshots: read.snapshots };
         if dispatch.channel.is_root() {
             return self.dispatch_to_root(&dispatch).await;
         }
@@ -44,7 +66,7 @@ impl Host {
                 tracing::debug!(%channel, "ignoring action for unknown channel");
             }
             Err(Undelivered::Rejected(dispatch, reason)) => {
-                let ClientDispatch { channel, action, ticket } = &*dispatch;
+                let ClientDispatch { channel, action, ticket, .. } = &*dispatch;
                 if let Err(error) = self.store.reject(channel, action, ticket.origin(), &reason) {
                     tracing::error!(%channel, %error, "cannot send rejection");
                 }
@@ -87,7 +109,7 @@ impl Host {
     }
 
     async fn dispatch_to_root(&self, dispatch: &ClientDispatch) {
-        let ClientDispatch { channel, action, ticket } = dispatch;
+        let ClientDispatch { channel, action, ticket, .. } = dispatch;
         let dispatched = meaning(action.typed()).dispatched();
         let outcome = if let Some(Dispatched::RootConfigChanged(changed)) = dispatched {
             let _alone = self.root_config.acquire().await;

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::addresses::ChatAddresses;
 use super::amend::amended;
+use super::attached_content::ContentSources;
 use super::briefing::Brief;
 use super::chats::{Chat, ChatSeed, Chats};
 use super::decide::{
@@ -121,6 +122,8 @@ pub(crate) struct SessionActor {
     pub(super) lifetime_rules: LifetimeRules,
     /// Whether the host lets running turns end before it stops.
     pub(super) drain: DrainFlag,
+    /// Where the content of attachments is read.
+    pub(super) content: ContentSources,
 }
 
 /// Services that all session actors share.
@@ -175,6 +178,11 @@ impl SessionActor {
         let handle = SessionHandle::new(sender.clone());
         let chats = Chats::new(chats.into_iter().map(|chat| Chat::new(chat, provider.as_ref())));
         let session = uri.clone();
+        let content = ContentSources {
+            storage: Arc::clone(&storage),
+            store: Arc::clone(&store),
+            addresses: Arc::clone(&addresses),
+        };
         let seed = PublisherSeed { session, created_at, next_entry, changes, storage, store, clock };
         let mut publisher = Publisher::new(seed);
         if stale {
@@ -202,6 +210,7 @@ impl SessionActor {
             used: ModelUse::default(),
             lifetime_rules,
             drain,
+            content,
         };
         (actor, handle)
     }
@@ -324,6 +333,7 @@ impl SessionActor {
                     self.end_text(&chat).await;
                 }
                 let limited = self.limit_client_output(&chat, action).await;
+                self.publisher.store_snapshots(&chat, dispatch.snapshots.clone()).await;
                 self.publisher.publish_client_action(dispatch, limited.as_ref().unwrap_or(published)).await
             }
         };

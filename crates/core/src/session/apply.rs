@@ -37,6 +37,7 @@ impl SessionActor {
             let prompts = |effect: &Effect| matches!(effect, Effect::Agent(AgentCommand::Prompt { .. }));
             let is_prompted = decision.effects.iter().any(prompts);
             for effect in decision.effects {
+                let effect = self.content.with_content(effect).await;
                 self.run_effect(chat, effect);
             }
             if is_prompted {

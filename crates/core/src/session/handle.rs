@@ -12,6 +12,7 @@ use crate::agent::{AgentConnection, OpenError, RecordedTurn, ResourceToken, Stop
 use crate::channel::ChannelUri;
 use crate::edits::SessionChangeCounts;
 use crate::ids::ClientId;
+use crate::output::{OutputId, StoredOutput};
 use crate::state::{Action, DispatchTicket};
 use crate::storage::StorageError;
 
@@ -140,6 +141,8 @@ pub(crate) struct ClientDispatch {
     pub(crate) channel: ChannelUri,
     pub(crate) action: Action,
     pub(crate) ticket: DispatchTicket,
+    /// Snapshots of attachments, to which the message in the action refers.
+    pub(crate) snapshots: Vec<(OutputId, StoredOutput)>,
 }
 
 /// How a session ends.
@@ -183,7 +186,12 @@ pub(super) enum SessionInput {
 #[derive(Debug)]
 pub(crate) enum ChatOrder {
     /// Creates a chat.
-    Create { new: Box<NewChat>, done: ChatReplySender<()> },
+    Create {
+        new: Box<NewChat>,
+        /// Snapshots of attachments, to which the first message refers.
+        snapshots: Vec<(OutputId, StoredOutput)>,
+        done: ChatReplySender<()>,
+    },
     /// Ends and deletes a chat.
     Dispose { chat: ChannelUri, done: ChatReplySender<()> },
     /// Moves a chat after another in the list, or to the start.
@@ -353,7 +361,7 @@ mod tests {
         let (channel, action) = (ChannelUri::new("a:/1"), action());
         let origin = Origin { connection: ConnectionId(1), client: ClientId::new("c"), client_seq: 1 };
         let ticket = DispatchTicket::claim(store, &channel, &action, origin).await.unwrap();
-        Box::new(ClientDispatch { channel, action, ticket })
+        Box::new(ClientDispatch { channel, action, ticket, snapshots: Vec::new() })
     }
 
     fn action() -> Action {

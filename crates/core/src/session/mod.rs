@@ -18,6 +18,7 @@ mod actor;
 mod addresses;
 mod amend;
 mod apply;
+mod attached_content;
 mod awaited;
 mod briefing;
 mod call_kind;

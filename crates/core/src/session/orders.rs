@@ -19,6 +19,7 @@ use super::handle::{ChatError, ChatOrder, ChatReplySender, NewChat, SessionEndin
 use super::transfer::Leaving;
 use crate::agent::History;
 use crate::channel::ChannelUri;
+use crate::output::{OutputId, StoredOutput};
 use crate::state::{Action, ChannelState, ChatDoc};
 use crate::storage::{StorageError, StoredTurn};
 
@@ -26,8 +27,8 @@ impl SessionActor {
     pub(super) async fn handle_order(&mut self, order: ChatOrder) {
         // Replies are sent with `.ok()`: the caller may have stopped waiting.
         match order {
-            ChatOrder::Create { new, done } => {
-                let created = self.create_chat(*new).await;
+            ChatOrder::Create { new, snapshots, done } => {
+                let created = self.create_chat(*new, snapshots).await;
                 done.send(created).ok();
             }
             ChatOrder::Dispose { chat, done } => self.dispose_chat(&chat, done).await,
@@ -41,7 +42,11 @@ impl SessionActor {
         }
     }
 
-    async fn create_chat(&mut self, mut new: NewChat) -> Result<(), ChatError> {
+    async fn create_chat(
+        &mut self,
+        mut new: NewChat,
+        snapshots: Vec<(OutputId, StoredOutput)>,
+    ) -> Result<(), ChatError> {
         let capabilities = self.check_another_chat()?;
         check_initial_message(&new)?;
         if let Some(message) = &mut new.initial_message {
@@ -76,6 +81,7 @@ impl SessionActor {
             .map_err(|error| StorageError::Failed(error.to_string()))?;
         let seed = ChatSeed { links: content.links, ..ChatSeed::new(new.uri.clone(), content.history) };
         self.add_chat(seed, doc, content.turns).await?;
+        self.publisher.store_snapshots(&new.uri, snapshots).await;
         if let Some(source) = new.source_chat().filter(|_| !forked.is_empty()) {
             self.fork_edits(source, &new.uri, forked).await;
         }

@@ -37,7 +37,7 @@ use crate::audit::AuditRecord;
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::edits::ChangeCounts;
-use crate::output::StoredOutput;
+use crate::output::{ATTACHMENTS, OutputId, StoredOutput};
 use crate::state::{Action, ChannelState, ChatDoc, StateStore};
 use crate::storage::{Change, Json, Storage, StorageError, StoredTurn};
 
@@ -331,6 +331,22 @@ impl Publisher {
         }
     }
 
+    /// Stores snapshots of attachments, before the message that refers to them is published.
+    pub(super) async fn store_snapshots(
+        &mut self,
+        chat: &ChannelUri,
+        snapshots: Vec<(OutputId, StoredOutput)>,
+    ) {
+        let turn = ATTACHMENTS.to_owned();
+        let piece = |(id, StoredOutput { content_type, body })| OutputPiece {
+            id,
+            turn: turn.clone(),
+            content_type,
+            body,
+        };
+        self.store_output(chat, snapshots.into_iter().map(piece).collect()).await;
+    }
+
     /// Writes a change that is not a journal entry, after all earlier writes.
     pub(super) fn write_change(&self, change: Change) {
         self.journal.write_change(change);
@@ -412,7 +428,7 @@ impl Publisher {
 /// The output that a fork has in common with its source.
 fn copied_output(fork: &ChatState, turns: &[StoredTurn]) -> Option<Change> {
     let Some(ChatOrigin::Fork { chat, .. }) = &fork.origin else { return None };
-    let turns = turns.iter().map(|turn| turn.id.clone()).collect();
+    let turns = turns.iter().map(|turn| turn.id.clone()).chain([ATTACHMENTS.to_owned()]).collect();
     Some(Change::CopyOutput { from: ChannelUri::new(chat), to: ChannelUri::new(&fork.resource), turns })
 }
 

@@ -1,4 +1,5 @@
-//! Renders a conversation as text, for an agent that has lost its own record.
+//! Renders a conversation as text, for an agent that has lost its own record, or for another chat that it is
+//! attached to.
 
 use std::sync::Arc;
 
@@ -9,6 +10,9 @@ use crate::storage::StoredTurn;
 /// Longest record in bytes, well below the context size of current models. The oldest turns
 /// are omitted first.
 const MAX_RECORD: usize = 200 * 1024;
+
+/// Longest transcript of an attached chat in bytes. A message may have several.
+const MAX_TRANSCRIPT: usize = 64 * 1024;
 
 /// Longest text of one message, in characters.
 const MAX_MESSAGE: usize = 20_000;
@@ -21,21 +25,31 @@ const HEADING: &str = "The conversation so far follows. Its original context was
 pub(super) fn record_of(turns: &[StoredTurn], running: Option<&ActiveTurn>) -> Arc<str> {
     let done: Vec<String> =
         running.iter().flat_map(|turn| &turn.response_parts).filter_map(part_text).collect();
-    let mut kept: Vec<String> = (!done.is_empty()).then(|| done.join("\n\n")).into_iter().collect();
+    let kept: Vec<String> = (!done.is_empty()).then(|| done.join("\n\n")).into_iter().collect();
+    render(HEADING, turns, kept, MAX_RECORD).into()
+}
+
+/// Renders the turns of an attached chat as text; the newest ones if there are too many.
+pub(super) fn transcript_of(turns: &[StoredTurn], heading: &str) -> String {
+    render(heading, turns, Vec::new(), MAX_TRANSCRIPT)
+}
+
+/// Renders turns between a heading and what follows them, within this size.
+fn render(heading: &str, turns: &[StoredTurn], mut kept: Vec<String>, limit: usize) -> String {
     let mut length = 0;
     for stored in turns.iter().rev() {
         let Ok(turn) = serde_json::from_str::<Turn>(stored.body.get()) else { continue };
         let text = turn_text(&turn);
         length += text.len();
-        if length > MAX_RECORD {
+        if length > limit {
             kept.push("[Earlier messages are left out.]".to_owned());
             break;
         }
         kept.push(text);
     }
-    kept.push(HEADING.to_owned());
+    kept.push(heading.to_owned());
     kept.reverse();
-    kept.join("\n\n").into()
+    kept.join("\n\n")
 }
 
 fn turn_text(turn: &Turn) -> String {

@@ -18,7 +18,8 @@ impl Connection {
             initial_message: params.initial_message,
             working_directories: params.working_directories,
         };
-        self.shared.host.create_chat(&ChannelUri::new(&params.channel), new).await?;
+        let sender = self.client.as_ref().map(|client| (client, &self.shared.attachments));
+        self.shared.host.create_chat(&ChannelUri::new(&params.channel), new, sender).await?;
         self.reply(id, &())
     }
 

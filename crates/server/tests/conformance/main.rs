@@ -23,6 +23,7 @@
 )]
 
 mod agent_interface;
+mod attachments;
 mod audit;
 mod background_work;
 mod branches;

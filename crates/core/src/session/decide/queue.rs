@@ -123,8 +123,12 @@ pub(super) fn steering_taken(
     let is_same = |waiting: &PendingMessage| waiting.id == id && waiting.message.text == message.text;
     let Some(running) = turns::running(view) else {
         let is_cancelled = |last: &Turn| last.id == turn.as_str() && last.state == TurnState::Cancelled;
-        if view.chat.turns.last().is_some_and(is_cancelled) && queued(view).iter().any(is_same) {
-            let actions = turns::cancelled_at_once(view, id, message.clone());
+        // The agent's copy contains the content of its attachments.
+        let waiting = queued(view).iter().find(|waiting| is_same(waiting));
+        if view.chat.turns.last().is_some_and(is_cancelled)
+            && let Some(waiting) = waiting
+        {
+            let actions = turns::cancelled_at_once(view, id, waiting.message.clone());
             decision.actions.extend(actions.map(|action| (ActionTarget::Chat, action)));
         }
         return decision;
@@ -135,6 +139,7 @@ pub(super) fn steering_taken(
     }
     decision.works = is_own;
     decision.actions.push((ActionTarget::Chat, steering_part(running, id, message)));
+    decision.actions.extend(turns::unread_attachments(running, message));
     let kind = if view.chat.steering_message.as_ref().is_some_and(is_same) {
         Some(PendingMessageKind::Steering)
     } else {

@@ -1,11 +1,13 @@
 //! Turns: start, cancel, resume, truncate and end; and clients' titles.
 
 use ahp_types::actions::{
-    ChatErrorAction, ChatTurnCancelledAction, ChatTurnCompleteAction, ChatTurnStartedAction,
-    SessionTitleChangedAction, StateAction,
+    ChatErrorAction, ChatResponsePartAction, ChatTurnCancelledAction, ChatTurnCompleteAction,
+    ChatTurnStartedAction, SessionTitleChangedAction, StateAction,
 };
+use ahp_types::common::StringOrMarkdown;
 use ahp_types::state::{
-    ChatInteractivity, ErrorInfo, ErrorResponsePart, Message, MessageKind, ResponsePart, Turn, TurnState,
+    ChatInteractivity, ErrorInfo, ErrorResponsePart, Message, MessageKind, ResponsePart,
+    SystemNotificationResponsePart, Turn, TurnState,
 };
 
 use super::children::is_child;
@@ -14,6 +16,7 @@ use super::{
     reject, times, titles,
 };
 use crate::agent::{AgentCommand, History, TurnMessage, TurnOutcome};
+use crate::attachments::notice;
 use crate::ids::TurnId;
 use crate::session::amend::has_too_many_chats;
 use crate::session::record::record_of;
@@ -47,7 +50,17 @@ pub(super) fn started(
         return reject(&format!("invalid startedAt: {reason}"));
     }
     let prompt = TurnMessage { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
-    send_with_steering(agent, view, prompt)
+    let mut decision = send_with_steering(agent, view, prompt);
+    decision.actions.extend(unread_attachments(&started.turn_id, &started.message));
+    decision
+}
+
+/// Shows in a turn which attachments the model does not have.
+pub(super) fn unread_attachments(turn: &str, message: &Message) -> Option<(ActionTarget, StateAction)> {
+    let content = StringOrMarkdown::from(notice(message)?);
+    let part = ResponsePart::SystemNotification(SystemNotificationResponsePart { content, meta: None });
+    let part = ChatResponsePartAction { turn_id: turn.to_owned(), part, meta: None };
+    Some((ActionTarget::Chat, StateAction::ChatResponsePart(part)))
 }
 
 /// Starts a turn for a queued message.
@@ -61,6 +74,7 @@ pub(super) fn start(
     let turn_id = new_turn_id(view.turns, name);
     let prompt = TurnMessage { turn: TurnId::new(&turn_id), message: message.clone() };
     let mut decision = send(agent, view, prompt);
+    decision.actions.extend(unread_attachments(&turn_id, &message));
     let started_at = view.time.to_owned();
     let started = ChatTurnStartedAction { turn_id, started_at, message, queued_message_id, meta: None };
     decision.actions.insert(0, (ActionTarget::Chat, StateAction::ChatTurnStarted(started)));

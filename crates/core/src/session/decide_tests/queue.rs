@@ -166,6 +166,19 @@ fn taken_steering_message_becomes_part_of_running_turn_only() {
 }
 
 #[test]
+fn taken_message_of_a_cancelled_turn_is_shown_as_clients_know_it() {
+    let mut waiting = message();
+    waiting["attachments"] = json!([{"type": "resource", "label": "a", "uri": "innkeeper-output:/1"}]);
+    let mut chat = chat(None);
+    chat.queued_messages = serde_json::from_value(json!([{"id": "s1", "message": waiting}])).unwrap();
+    let cancelled = json!({"id": "t1", "message": message(), "responseParts": [], "state": "cancelled"});
+    chat.turns = vec![serde_json::from_value(cancelled).unwrap()];
+    // The agent's copy has the content of the attachments.
+    let shown = published(&taken(&chat, None, ("t1", "s1", "hello there")));
+    assert_eq!((shown.len(), &shown[0]["message"]), (2, &waiting));
+}
+
+#[test]
 fn steering_part_counts_attachments() {
     let attachment = serde_json::from_value(json!({"type": "simple", "label": "a.txt"})).unwrap();
     let message = Message { attachments: Some(vec![attachment]), ..user_message("look") };
