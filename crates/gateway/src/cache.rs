@@ -81,6 +81,21 @@ impl<T: Clone + Send + Sync + 'static> Cache<T> {
         lookup.await
     }
 
+    /// Looks the value up even if it is cached; joins a lookup that is running. A failed lookup
+    /// keeps the cached value.
+    pub(crate) async fn refresh<F>(&self, credential: &SecretString, look_up: F) -> Result<T, ApiError>
+    where
+        F: FnOnce() -> BoxFuture<'static, Result<T, ApiError>>,
+    {
+        let lookup = {
+            let mut slots = lock(&self.slots);
+            let slot = slots.slot(credential);
+            let number = slot.number;
+            slot.lookup.get_or_insert_with(|| self.start(credential, number, look_up())).clone()
+        };
+        lookup.await
+    }
+
     /// Returns the value if it is cached.
     pub(crate) fn peek(&self, credential: &SecretString) -> Option<T> {
         let slots = lock(&self.slots);

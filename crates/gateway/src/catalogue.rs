@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::model_id::ModelId;
+use crate::model_list::{ModelList, ModelPolicy, UnlistedModels, UpstreamModel};
 
 /// The vendor whose models use the Messages format.
 const VENDOR: &str = "anthropic";
@@ -29,12 +30,16 @@ struct CatalogueModel {
     client_id: String,
     name: String,
     parsed: Option<ModelId>,
+    vendor: String,
+    capabilities: ListedCapabilities,
+    multiplier: Option<f64>,
+    policy: Option<ModelPolicy>,
 }
 
 impl Catalogue {
     /// Parses Copilot's model list.
     pub(crate) fn read(body: &[u8]) -> Result<Self, ApiError> {
-        let list: ModelList = serde_json::from_slice(body)
+        let list: CopilotList = serde_json::from_slice(body)
             .map_err(|error| ApiError::bad_gateway(format!("cannot parse Copilot's model list: {error}")))?;
         let models =
             list.data.into_iter().filter_map(|entry| serde_json::from_value::<ListedModel>(entry).ok());
@@ -45,7 +50,16 @@ impl Catalogue {
             let name = entry.name.unwrap_or_else(|| entry.id.clone());
             // Two Copilot spellings can map to the same client id; the first one wins.
             if !catalogue.0.iter().any(|model| model.client_id == client_id) {
-                catalogue.0.push(CatalogueModel { id: entry.id, client_id, name, parsed });
+                catalogue.0.push(CatalogueModel {
+                    id: entry.id,
+                    client_id,
+                    name,
+                    parsed,
+                    vendor: entry.vendor,
+                    capabilities: field(entry.capabilities).unwrap_or_default(),
+                    multiplier: field::<ListedBilling>(entry.billing).and_then(ListedBilling::multiplier),
+                    policy: field::<ListedPolicy>(entry.policy).and_then(|policy| policy.state()),
+                });
             }
         }
         Ok(catalogue)
@@ -62,6 +76,12 @@ impl Catalogue {
             "last_id": id(self.0.last()),
         });
         page.to_string().into()
+    }
+
+    /// The models that can be offered: without those that cannot call tools.
+    pub(crate) fn model_list(&self) -> ModelList {
+        let offered = self.0.iter().filter(|model| model.capabilities.supports.tool_calls != Some(false));
+        ModelList::new(offered.map(CatalogueModel::described), UnlistedModels::Rejected)
     }
 
     /// Translates a client's model id to Copilot's spelling.
@@ -90,6 +110,23 @@ impl Catalogue {
 }
 
 impl CatalogueModel {
+    fn described(&self) -> UpstreamModel {
+        let ListedCapabilities { limits, supports } = &self.capabilities;
+        UpstreamModel {
+            id: self.client_id.clone(),
+            upstream_id: self.id.clone(),
+            name: self.name.clone(),
+            vendor: Some(self.vendor.clone()),
+            context_window: limits.max_context_window_tokens,
+            max_prompt_tokens: limits.max_prompt_tokens,
+            max_output_tokens: limits.max_output_tokens,
+            vision: supports.vision,
+            efforts: supports.reasoning_effort.clone(),
+            multiplier: self.multiplier,
+            policy: self.policy,
+        }
+    }
+
     fn shown(&self) -> Value {
         json!({
             "type": "model",
@@ -104,7 +141,7 @@ impl CatalogueModel {
 }
 
 #[derive(Deserialize)]
-struct ModelList {
+struct CopilotList {
     data: Vec<Value>,
 }
 
@@ -117,6 +154,67 @@ struct ListedModel {
     vendor: String,
     #[serde(default)]
     supported_endpoints: Vec<String>,
+    #[serde(default)]
+    capabilities: Value,
+    #[serde(default)]
+    billing: Value,
+    #[serde(default)]
+    policy: Value,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ListedCapabilities {
+    limits: ListedLimits,
+    supports: ListedSupport,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ListedLimits {
+    max_context_window_tokens: Option<u64>,
+    max_prompt_tokens: Option<u64>,
+    max_output_tokens: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ListedSupport {
+    tool_calls: Option<bool>,
+    vision: Option<bool>,
+    reasoning_effort: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct ListedBilling {
+    multiplier: Option<f64>,
+}
+
+impl ListedBilling {
+    fn multiplier(self) -> Option<f64> {
+        self.multiplier.filter(|multiplier| multiplier.is_finite() && *multiplier >= 0.0)
+    }
+}
+
+#[derive(Deserialize)]
+struct ListedPolicy {
+    state: String,
+}
+
+impl ListedPolicy {
+    fn state(&self) -> Option<ModelPolicy> {
+        match self.state.as_str() {
+            "enabled" => Some(ModelPolicy::Enabled),
+            "disabled" => Some(ModelPolicy::Disabled),
+            "unconfigured" => Some(ModelPolicy::Unconfigured),
+            _ => None,
+        }
+    }
+}
+
+/// Parses a property on its own, so that an unexpected one does not hide the model.
+fn field<T: serde::de::DeserializeOwned>(value: Value) -> Option<T> {
+    serde_json::from_value(value).ok()
 }
 
 impl ListedModel {
@@ -173,6 +271,50 @@ mod tests {
         );
         let empty: Value = serde_json::from_slice(&Catalogue::default().page()).unwrap();
         assert_eq!(empty, json!({"data": [], "has_more": false, "first_id": null, "last_id": null}));
+    }
+
+    #[test]
+    fn model_list_has_the_properties_of_each_model() {
+        let model = |id: &str, more: Value| {
+            let mut model =
+                json!({"id": id, "name": id, "vendor": "Anthropic", "supported_endpoints": ["/v1/messages"]});
+            model.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            model
+        };
+        let list = json!({"data": [
+            model("claude-opus-4.7", json!({
+                "billing": {"is_premium": true, "multiplier": 7.5}, "policy": {"state": "unconfigured", "terms": "…"},
+                "capabilities": {
+                    "limits": {"max_context_window_tokens": 200_000, "max_prompt_tokens": 168_000, "max_output_tokens": 32_000},
+                    "supports": {"tool_calls": true, "vision": true, "reasoning_effort": ["low", "high"]},
+                },
+            })),
+            model("claude-haiku-4.5", json!({"billing": {"multiplier": "free"}, "policy": 3, "capabilities": {"limits": []}})),
+            model("claude-haiku-4", json!({"capabilities": {"supports": {"tool_calls": false}}})),
+        ]});
+        let list = Catalogue::read(list.to_string().as_bytes()).unwrap().model_list();
+        let opus = UpstreamModel {
+            id: "claude-opus-4-7".to_owned(),
+            upstream_id: "claude-opus-4.7".to_owned(),
+            name: "claude-opus-4.7".to_owned(),
+            vendor: Some("Anthropic".to_owned()),
+            context_window: Some(200_000),
+            max_prompt_tokens: Some(168_000),
+            max_output_tokens: Some(32_000),
+            vision: Some(true),
+            efforts: Some(vec!["low".to_owned(), "high".to_owned()]),
+            multiplier: Some(7.5),
+            policy: Some(ModelPolicy::Unconfigured),
+        };
+        let haiku = UpstreamModel {
+            id: "claude-haiku-4-5".to_owned(),
+            upstream_id: "claude-haiku-4.5".to_owned(),
+            name: "claude-haiku-4.5".to_owned(),
+            vendor: Some("Anthropic".to_owned()),
+            ..UpstreamModel::default()
+        };
+        assert_eq!(list.models(), [opus, haiku]);
+        assert!(list.find("claude-opus-9-9").is_err());
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod headers;
 mod initiator;
 mod login;
 mod model_id;
+mod model_list;
 mod relay;
 mod request;
 mod response_body;
@@ -47,6 +48,7 @@ pub use error::ApiError;
 pub use initiator::TurnMark;
 pub use login::{DEFAULT_CLIENT_ID, DeviceCode, DeviceLogin, LoginError};
 pub use model_id::ModelId;
+pub use model_list::{ModelList, ModelPolicy, UnknownModel, UnlistedModels, UpstreamModel};
 pub use server::{Gateway, GatewayConfig, GatewayError, GatewayHandle, GatewayLimits};
 pub use shared::SharedGateway;
 pub use side_question::SideQuestion;
@@ -57,6 +59,7 @@ pub use upstream::demo::{
     DemoUpstream, LoggedRequest, REQUEST_LOG_CAPACITY, RequestKind, RequestLog, ResponseOutcome,
 };
 pub use upstream::{
-    Cut, Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
+    Cut, ModelListFuture, Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest,
+    UpstreamResponse,
 };
 pub use usage_ledger::{Account, LastError, SessionUsage, TooManyCredentials};

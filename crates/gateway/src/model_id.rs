@@ -96,6 +96,26 @@ impl ModelId {
         }
     }
 
+    /// How far the versions of two models of the same family are apart; `None` for models of
+    /// different families.
+    pub(crate) fn version_gap(&self, other: &Self) -> Option<u32> {
+        match (&self.0, &other.0) {
+            (
+                Form::Claude { family, major, minor, .. },
+                Form::Claude { family: other_family, major: other_major, minor: other_minor, .. },
+            ) if family == other_family => {
+                // A part has at most two digits.
+                let number =
+                    |text: Option<&str>| text.and_then(|text| text.parse::<u32>().ok()).unwrap_or_default();
+                let version = |major: &str, minor: &Option<String>| {
+                    number(Some(major)) * 100 + number(minor.as_deref())
+                };
+                Some(version(major, minor).abs_diff(version(other_major, other_minor)))
+            }
+            (Form::Claude { .. } | Form::Word(_), _) => None,
+        }
+    }
+
     fn surviving(&self, modifier: &str) -> bool {
         matches!(&self.0, Form::Claude { family, .. } if (family.as_str(), modifier) == LONG_CONTEXT)
     }

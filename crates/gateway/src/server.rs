@@ -7,11 +7,12 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use secrecy::SecretString;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,8 +20,10 @@ use tokio_util::task::TaskTracker;
 use crate::auth::{Nonce, SessionId};
 use crate::body::DEFAULT_BODY_CAP;
 use crate::connection;
+use crate::error::ApiError;
 use crate::front::Front;
 use crate::initiator::TurnMark;
+use crate::model_list::ModelList;
 use crate::upstream::Upstream;
 use crate::usage_ledger::{HelperAccount, LastError, SessionUsage, TooManyCredentials, UsageLedger};
 
@@ -101,6 +104,7 @@ impl Gateway {
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
 
+        let weak_upstream = Arc::downgrade(&upstream);
         let nonce = Arc::new(Nonce::random());
         let ledger = Arc::new(UsageLedger::default());
         let cancel = CancellationToken::new();
@@ -114,7 +118,8 @@ impl Gateway {
         tasks.spawn(connection::accept(listener, front, limits, cancel.clone(), tasks.clone()));
         tasks.close();
         tracing::debug!(%address, "gateway listening");
-        Ok(GatewayHandle { base_url: format!("http://{address}"), nonce, ledger, cancel, tasks })
+        let (base_url, runtime) = (format!("http://{address}"), Handle::current());
+        Ok(GatewayHandle { base_url, nonce, upstream: weak_upstream, ledger, runtime, cancel, tasks })
     }
 }
 
@@ -122,7 +127,11 @@ impl Gateway {
 pub struct GatewayHandle {
     base_url: String,
     nonce: Arc<Nonce>,
+    /// Owned by the tasks of the gateway.
+    upstream: Weak<dyn Upstream>,
     ledger: Arc<UsageLedger>,
+    /// Where the gateway runs, and its connections to the upstream.
+    runtime: Handle,
     /// Cancels the accept loop, every connection and every request.
     cancel: CancellationToken,
     /// The accept loop and the open connections.
@@ -168,6 +177,26 @@ impl GatewayHandle {
     /// a user message was announced since.
     pub fn last_error(&self, session: &str) -> Option<LastError> {
         self.ledger.last_error(session)
+    }
+
+    /// Asks the upstream for the models of its own credentials.
+    pub async fn model_list(&self) -> Result<ModelList, ApiError> {
+        let ended = || Err(ApiError::internal("the gateway has been shut down"));
+        let Some(upstream) = self.upstream.upgrade() else { return ended() };
+        let cancel = self.cancel.clone();
+        // The upstream's connections belong to the runtime of the gateway.
+        let asking = async move { cancel.run_until_cancelled(upstream.model_list()).await };
+        let asked = self.tasks.spawn_on(asking, &self.runtime).await;
+        asked.ok().flatten().unwrap_or_else(ended)
+    }
+
+    /// Completes when the upstream's own credentials were replaced since the last call. Only one
+    /// task may wait.
+    pub async fn credentials_replaced(&self) {
+        match self.upstream.upgrade() {
+            Some(upstream) => upstream.credentials_replaced().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Announces a user message in a session.

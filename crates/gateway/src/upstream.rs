@@ -7,12 +7,14 @@
 use std::fmt;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use http::{HeaderMap, StatusCode};
 
 use crate::auth::SessionId;
 use crate::error::ApiError;
+use crate::model_list::ModelList;
 use crate::usage_ledger::Account;
 
 pub(crate) mod anthropic;
@@ -83,6 +85,9 @@ pub enum UpstreamFailure {
 /// The future of a response.
 pub type UpstreamFuture<'a> = BoxFuture<'a, Result<UpstreamResponse, UpstreamFailure>>;
 
+/// The future of a model list.
+pub type ModelListFuture<'a> = BoxFuture<'a, Result<ModelList, ApiError>>;
+
 /// A service that answers model requests.
 pub trait Upstream: fmt::Debug + Send + Sync {
     /// Answers `POST /v1/messages`, streamed if the body asks for it.
@@ -93,4 +98,13 @@ pub trait Upstream: fmt::Debug + Send + Sync {
 
     /// Answers `GET /v1/models`.
     fn models(&self, request: UpstreamRequest) -> UpstreamFuture<'_>;
+
+    /// Asks the service for the models of the upstream's own credentials.
+    fn model_list(&self) -> ModelListFuture<'_>;
+
+    /// Completes when the upstream's own credentials were replaced since the last call. Only one
+    /// task may wait. By default credentials never change.
+    fn credentials_replaced(&self) -> BoxFuture<'_, ()> {
+        std::future::pending().boxed()
+    }
 }

@@ -9,9 +9,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use secrecy::SecretString;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -27,9 +29,11 @@ use crate::head::{self, RequestHead};
 use crate::headers;
 use crate::initiator::{Initiator, RequestTraits};
 use crate::model_id::ModelId;
+use crate::model_list::ModelList;
 use crate::relay::RelayOptions;
 use crate::upstream::{
-    Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
+    ModelListFuture, Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest,
+    UpstreamResponse,
 };
 use crate::usage_ledger::Account;
 
@@ -88,6 +92,8 @@ pub struct CopilotUpstream {
     config: CopilotConfig,
     /// Changes when the user signs in or out.
     token: RwLock<Option<SecretString>>,
+    /// Notified when the token was replaced.
+    replaced: Notify,
     accounts: Cache<CopilotAccount>,
     catalogues: Cache<Arc<Catalogue>>,
 }
@@ -97,17 +103,22 @@ impl CopilotUpstream {
     pub fn new(mut config: CopilotConfig) -> Self {
         let token = RwLock::new(config.token.take());
         let client = HttpClient::new(config.client.clone());
-        Self { client, config, token, accounts: Cache::new(), catalogues: Cache::new() }
+        let (accounts, catalogues) = (Cache::new(), Cache::new());
+        Self { client, config, token, replaced: Notify::new(), accounts, catalogues }
     }
 
     /// Replaces the token after a sign-in or sign-out, also for running sessions.
     pub fn set_token(&self, token: Option<SecretString>) {
         *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
+        self.replaced.notify_one();
     }
 
     fn token(&self, account: &Account) -> Result<SecretString, ApiError> {
-        let shared = || self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
-        account.credential().or_else(shared).ok_or_else(|| {
+        account.credential().map_or_else(|| self.shared_token(), Ok)
+    }
+
+    fn shared_token(&self) -> Result<SecretString, ApiError> {
+        self.token.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(|| {
             ApiError::authentication("not signed in to GitHub; run `innkeeper login` and try again")
         })
     }
@@ -172,21 +183,37 @@ impl CopilotUpstream {
 
     /// The models of a token's account.
     async fn catalogue(&self, token: &SecretString, api: &Endpoint) -> Result<Arc<Catalogue>, ApiError> {
-        let (client, api, owned) = (self.client.clone(), api.clone(), token.clone());
-        let look_up = || {
-            async move {
-                let mut headers = HeaderMap::new();
-                headers.insert(API_VERSION, COPILOT_VERSION);
-                let body = credentials::fetch(&client, &api, "/models", headers, &owned).await?;
-                Catalogue::read(&body).map(Arc::new)
-            }
-            .boxed()
-        };
-        let result = self.catalogues.get(token, look_up).await;
+        let result = self.catalogues.get(token, || self.fetch_catalogue(token, api)).await;
         if let Err(error) = &result {
             self.evict_if_refused(error.status(), token);
         }
         result
+    }
+
+    fn fetch_catalogue(
+        &self,
+        token: &SecretString,
+        api: &Endpoint,
+    ) -> BoxFuture<'static, Result<Arc<Catalogue>, ApiError>> {
+        let (client, api, token) = (self.client.clone(), api.clone(), token.clone());
+        async move {
+            let mut headers = HeaderMap::new();
+            headers.insert(API_VERSION, COPILOT_VERSION);
+            let body = credentials::fetch(&client, &api, "/models", headers, &token).await?;
+            Catalogue::read(&body).map(Arc::new)
+        }
+        .boxed()
+    }
+
+    /// Fetches the models of the account again; later requests use them, too.
+    async fn refreshed_list(&self) -> Result<ModelList, ApiError> {
+        let token = self.shared_token()?;
+        let api = self.api_of(&token).await?;
+        let result = self.catalogues.refresh(&token, || self.fetch_catalogue(&token, &api)).await;
+        if let Err(error) = &result {
+            self.evict_if_refused(error.status(), &token);
+        }
+        result.map(|catalogue| catalogue.model_list())
     }
 
     /// The models if they are available soon; a slower lookup continues in the
@@ -261,6 +288,14 @@ impl Upstream for CopilotUpstream {
 
     fn models(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {
         self.list(request).boxed()
+    }
+
+    fn model_list(&self) -> ModelListFuture<'_> {
+        self.refreshed_list().boxed()
+    }
+
+    fn credentials_replaced(&self) -> BoxFuture<'_, ()> {
+        self.replaced.notified().boxed()
     }
 }
 

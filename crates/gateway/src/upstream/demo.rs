@@ -18,9 +18,11 @@ use self::memory::AttemptMemory;
 use self::plan::ModelCall;
 use self::play::DemoResponse;
 use crate::error::ApiError;
+use crate::model_list::{ModelList, UnlistedModels, UpstreamModel};
 use crate::request::MessagesRequest;
 use crate::upstream::{
-    Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
+    ModelListFuture, Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest,
+    UpstreamResponse,
 };
 
 mod conversation;
@@ -37,11 +39,29 @@ mod words;
 pub use self::log::{LoggedRequest, REQUEST_LOG_CAPACITY, RequestKind, RequestLog, ResponseOutcome};
 
 /// The listed models; every other `claude-…` id works too.
-const MODELS: [(&str, &str); 3] = [
-    ("claude-opus-5-5", "Demo model (Opus 5.5)"),
-    ("claude-sonnet-4-6", "Demo model (Sonnet 4.6)"),
-    ("claude-haiku-4-5", "Demo model (Haiku 4.5)"),
+const MODELS: [ListedDemoModel; 3] = [
+    ListedDemoModel {
+        id: "claude-opus-5-5",
+        name: "Demo model, Opus 5.5",
+        efforts: &["low", "medium", "high", "xhigh", "max"],
+    },
+    ListedDemoModel {
+        id: "claude-sonnet-4-6",
+        name: "Demo model, Sonnet 4.6",
+        efforts: &["low", "medium", "high", "max"],
+    },
+    ListedDemoModel { id: "claude-haiku-4-5", name: "Demo model, Haiku 4.5", efforts: &[] },
 ];
+
+/// Tokens of a conversation with the demo model, as the runtimes assume for these ids.
+const CONTEXT_WINDOW: u64 = 200_000;
+
+/// A name of the demo model. Its answers do not depend on the name.
+struct ListedDemoModel {
+    id: &'static str,
+    name: &'static str,
+    efforts: &'static [&'static str],
+}
 
 /// The demo model.
 #[derive(Debug, Default)]
@@ -125,11 +145,11 @@ impl DemoUpstream {
         }
         let data: Vec<_> = MODELS
             .iter()
-            .map(|(id, name)| {
+            .map(|ListedDemoModel { id, name, .. }| {
                 json!({"type": "model", "id": id, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
             })
             .collect();
-        let [(first, _), .., (last, _)] = MODELS;
+        let [ListedDemoModel { id: first, .. }, .., ListedDemoModel { id: last, .. }] = MODELS;
         encode(&json!({"data": data, "has_more": false, "first_id": first, "last_id": last}))
     }
 }
@@ -146,6 +166,24 @@ impl Upstream for DemoUpstream {
     fn models(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {
         async move { self.list(&request) }.boxed()
     }
+
+    fn model_list(&self) -> ModelListFuture<'_> {
+        std::future::ready(Ok(listed_models())).boxed()
+    }
+}
+
+fn listed_models() -> ModelList {
+    let models = MODELS.iter().map(|ListedDemoModel { id, name, efforts }| UpstreamModel {
+        id: (*id).to_owned(),
+        upstream_id: (*id).to_owned(),
+        name: (*name).to_owned(),
+        vendor: Some("Innkeeper".to_owned()),
+        context_window: Some(CONTEXT_WINDOW),
+        vision: Some(true),
+        efforts: Some(efforts.iter().map(|effort| (*effort).to_owned()).collect()),
+        ..UpstreamModel::default()
+    });
+    ModelList::new(models, UnlistedModels::ClaudeIds)
 }
 
 fn check_model(model: &str) -> Result<(), ApiError> {

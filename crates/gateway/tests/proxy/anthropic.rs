@@ -133,3 +133,20 @@ async fn body_limit_is_configurable() {
     assert!(object["error"]["message"].as_str().unwrap().contains("1000 bytes"));
     assert_eq!(fake.requests().len(), 1);
 }
+
+#[tokio::test]
+async fn model_list_is_requested_with_own_key_and_version() {
+    let (fake, gateway) = anthropic().await;
+    let list = gateway.handle.model_list().await.unwrap();
+    assert_eq!(list.models().iter().map(|model| model.id.as_str()).collect::<Vec<_>>(), ["claude-fake-1"]);
+    let request = &fake.requests()[0];
+    assert_eq!(request.target, "/v1/models?limit=1000");
+    assert_eq!(request.header("x-api-key"), Some(KEY));
+    assert_eq!(request.header("anthropic-version"), Some("2023-06-01"));
+    let refusal = format!("the key {KEY} is invalid");
+    let error = json!({"type": "error", "error": {"type": "authentication_error", "message": refusal}});
+    fake.script("/v1/models", Reply::json(401, &error));
+    let error = gateway.handle.model_list().await.unwrap_err();
+    assert_eq!(error.status(), 401);
+    assert!(error.to_string().contains("is invalid") && !error.to_string().contains(KEY), "{error}");
+}

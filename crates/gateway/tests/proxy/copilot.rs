@@ -223,3 +223,57 @@ async fn debug_output_hides_token() {
     let shown = format!("{upstream:?} {:?}", gateway.handle);
     assert!(!shown.contains(TOKEN) && !shown.contains("ghu_two"), "{shown}");
 }
+
+#[tokio::test]
+async fn model_list_is_fetched_again_and_used_by_later_requests() {
+    let (fake, gateway) = copilot().await;
+    let listed = gateway.handle.model_list().await.unwrap();
+    let rows: Vec<(&str, &str, Option<f64>)> = listed
+        .models()
+        .iter()
+        .map(|model| (model.id.as_str(), model.name.as_str(), model.multiplier))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("claude-opus-5-5", "Claude Opus 5.5", Some(7.5)),
+            ("claude-sonnet-4-6", "Claude Sonnet 4.6", Some(1.0)),
+            ("claude-haiku-4-5", "Claude Haiku 4.5", Some(0.33)),
+            ("claude-opus-4-7-high", "Claude Opus 4.7 (high)", Some(1.0)),
+        ]
+    );
+    fake.change_models(|models| models[1]["id"] = json!("claude-sonnet-46"));
+    assert_eq!(gateway.handle.model_list().await.unwrap().models()[1].upstream_id, "claude-sonnet-46");
+    assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);
+    assert_eq!(fake.messages()[0].json()["model"], "claude-sonnet-46");
+    assert_eq!(fake.copilot.requests_for("/models").len(), 2);
+}
+
+#[tokio::test]
+async fn failed_model_list_names_the_cause_and_keeps_the_cached_one() {
+    let (fake, gateway) = copilot().await;
+    fake.change_models(|models| models[1]["id"] = json!("claude-sonnet-46"));
+    gateway.handle.model_list().await.unwrap();
+    fake.copilot.script("/models", Reply::json(503, &json!({"message": "busy"})));
+    let error = gateway.handle.model_list().await.unwrap_err();
+    assert!(error.to_string().contains("busy"), "{error}");
+    assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);
+    assert_eq!(fake.messages()[0].json()["model"], "claude-sonnet-46");
+}
+
+#[tokio::test]
+async fn replaced_token_is_announced_once_and_lists_its_own_models() {
+    let fake = FakeCopilot::start().await.unwrap();
+    let mut config = copilot_config(&fake);
+    config.token = None;
+    let upstream = Arc::new(CopilotUpstream::new(config));
+    let gateway = TestGateway::before(upstream.clone()).await;
+    let error = gateway.handle.model_list().await.unwrap_err();
+    assert!(error.to_string().contains("innkeeper login"), "{error}");
+    assert!(fake.github.requests().is_empty() && fake.copilot.requests().is_empty());
+    upstream.set_token(Some(TOKEN.to_owned().into()));
+    gateway.handle.credentials_replaced().await;
+    assert_eq!(gateway.handle.model_list().await.unwrap().models().len(), 4);
+    let again = gateway.handle.credentials_replaced();
+    assert!(futures_util::FutureExt::now_or_never(again).is_none());
+}

@@ -1,5 +1,7 @@
 //! A fake of GitHub and Copilot.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use anyhow::Result;
 use serde_json::{Value, json};
 
@@ -15,6 +17,8 @@ pub struct FakeCopilot {
     pub github: FakeServer,
     /// Copilot: models and messages.
     pub copilot: FakeServer,
+    /// The listed models.
+    models: Arc<Mutex<Vec<Value>>>,
 }
 
 impl FakeCopilot {
@@ -48,15 +52,25 @@ impl FakeCopilot {
 
     /// Starts both servers; `messages` answers the messages requests without a script.
     pub async fn with(messages: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Result<Self> {
+        let models = Arc::new(Mutex::new(twelve_models()));
+        let listed = Arc::clone(&models);
         let copilot = FakeServer::start(move |request| match (request.method.as_str(), request.path()) {
             ("POST", "/v1/messages") => messages(request),
-            ("GET", "/models") => Reply::json(200, &models()),
+            ("GET", "/models") => {
+                let data = listed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                Reply::json(200, &json!({"object": "list", "data": data}))
+            }
             _ => not_found(),
         })
         .await?;
         let api = copilot.url();
         let github = FakeServer::start(move |request| github_reply(request, &api)).await?;
-        Ok(Self { github, copilot })
+        Ok(Self { github, copilot, models })
+    }
+
+    /// Changes the list of models.
+    pub fn change_models(&self, change: impl FnOnce(&mut Vec<Value>)) {
+        change(&mut self.models.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The account discovery requests so far.
@@ -101,20 +115,39 @@ fn not_found() -> Reply {
 }
 
 /// Models of several vendors and endpoints, as Copilot lists them.
-fn models() -> Value {
+fn twelve_models() -> Vec<Value> {
     let model = |id: &str, name: &str, vendor: &str, endpoint: &str| {
         json!({
             "id": id, "name": name, "vendor": vendor, "object": "model", "model_picker_enabled": true,
-            "supported_endpoints": ["/chat/completions", endpoint],
-            "capabilities": {"supports": {"tool_calls": true}},
+            "supported_endpoints": ["/chat/completions", endpoint], "policy": {"state": "enabled", "terms": "…"},
+            "billing": {"is_premium": true, "multiplier": 1},
+            "capabilities": {
+                "family": id, "type": "chat", "supports": {"tool_calls": true, "vision": true},
+                "limits": {"max_context_window_tokens": 200_000, "max_prompt_tokens": 168_000, "max_output_tokens": 32_000},
+            },
         })
     };
-    json!({"object": "list", "data": [
-        model("claude-opus-5.5", "Claude Opus 5.5", "Anthropic", "/v1/messages"),
-        model("claude-sonnet-4.6", "Claude Sonnet 4.6", "anthropic", "/v1/messages"),
-        model("claude-haiku-4.5", "Claude Haiku 4.5", "Anthropic", "/v1/messages"),
+    let mut opus = model("claude-opus-5.5", "Claude Opus 5.5", "Anthropic", "/v1/messages");
+    opus["billing"]["multiplier"] = 7.5.into();
+    opus["capabilities"]["supports"]["reasoning_effort"] = json!(["low", "medium", "high", "xhigh", "max"]);
+    let mut sonnet = model("claude-sonnet-4.6", "Claude Sonnet 4.6", "anthropic", "/v1/messages");
+    sonnet["capabilities"]["supports"]["reasoning_effort"] = json!(["low", "medium"]);
+    let mut haiku = model("claude-haiku-4.5", "Claude Haiku 4.5", "Anthropic", "/v1/messages");
+    haiku["billing"]["multiplier"] = 0.33.into();
+    haiku["capabilities"]["supports"]["reasoning_effort"] = json!([]);
+    haiku["capabilities"]["supports"]["vision"] = false.into();
+    vec![
+        opus,
+        sonnet,
+        haiku,
         model("claude-opus-4.7-high", "Claude Opus 4.7 (high)", "Anthropic", "/v1/messages"),
         model("gpt-6", "GPT-6", "OpenAI", "/responses"),
+        model("gpt-6-mini", "GPT-6 mini", "OpenAI", "/responses"),
+        model("gpt-6-codex", "GPT-6 Codex", "Azure OpenAI", "/responses"),
         model("claude-sonnet-4", "Claude Sonnet 4", "Anthropic", "/responses"),
-    ]})
+        model("gemini-4-pro", "Gemini 4 Pro", "Google", "/chat/completions"),
+        model("gemini-4-flash", "Gemini 4 Flash", "Google", "/chat/completions"),
+        model("grok-6-code", "Grok 6 Code", "xAI", "/chat/completions"),
+        model("mistral-large-5", "Mistral Large 5", "Mistral", "/chat/completions"),
+    ]
 }
