@@ -47,6 +47,26 @@ pub(crate) enum UpstreamName {
     Anthropic,
 }
 
+impl UpstreamName {
+    /// The name that users choose the upstream by.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Demo => "demo",
+            Self::Copilot => "copilot",
+            Self::Anthropic => "anthropic",
+        }
+    }
+
+    /// The name of the service, for sentences.
+    pub(crate) fn service(self) -> &'static str {
+        match self {
+            Self::Demo => "The demo model",
+            Self::Copilot => "GitHub Copilot",
+            Self::Anthropic => "The Anthropic API",
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct UpstreamArguments {
     /// Upstream for model requests [default: copilot if signed in, else anthropic if a key is set, else demo]

@@ -34,7 +34,7 @@ const ANTHROPIC: &str = "https://api.anthropic.com";
 const GITHUB: &str = "https://github.com";
 
 /// All valid keys of the file.
-const KEYS: [&str; 26] = [
+const KEYS: [&str; 27] = [
     "upstream",
     "agents.idle_minutes",
     "agents.prewarm",
@@ -57,6 +57,7 @@ const KEYS: [&str; 26] = [
     "limits.connections",
     "limits.queued_mib",
     "limits.sessions",
+    "models.refresh_minutes",
     "permissions.allow",
     "permissions.ask",
     "permissions.deny",
@@ -68,6 +69,9 @@ const START_TIMEOUT_VARIABLE: &str = "INNKEEPER_START_TIMEOUT";
 
 /// Time limit for the start of a runtime, unless configured.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time between two requests for the list of models, unless configured.
+const MODEL_REFRESH: Duration = Duration::from_secs(15 * 60);
 
 /// Maximum size of the configuration file.
 const MAX_FILE: u64 = 1024 * 1024;
@@ -114,6 +118,8 @@ pub(crate) struct Config {
     github: GithubSection,
     #[serde(default)]
     limits: LimitsSection,
+    #[serde(default)]
+    models: ModelsSection,
     #[serde(default)]
     permissions: PermissionsSection,
     #[serde(default)]
@@ -195,6 +201,12 @@ struct LimitsSection {
 }
 
 #[derive(Debug, Default, Deserialize)]
+struct ModelsSection {
+    #[serde(default)]
+    refresh_minutes: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
 struct PermissionsSection {
     #[serde(default)]
     allow: Vec<String>,
@@ -253,6 +265,16 @@ impl Config {
             }
         }
         Ok(lifetimes)
+    }
+
+    /// Returns the time between two requests for the list of models.
+    pub(crate) fn model_refresh(&self) -> Result<Duration> {
+        let Some(configured) = self.models.refresh_minutes else { return Ok(MODEL_REFRESH) };
+        let refresh = minutes("models.refresh_minutes", configured)?;
+        if refresh.is_zero() {
+            bail!("models.refresh_minutes: must be more than 0");
+        }
+        Ok(refresh)
     }
 
     /// Returns the limits of the edit log.

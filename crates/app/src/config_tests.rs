@@ -204,6 +204,21 @@ fn limits_of_the_edit_log_are_read_and_checked() {
 }
 
 #[test]
+fn refresh_time_of_models_is_read_and_checked() {
+    let refresh = |text: &str| Config::parse(text)?.model_refresh();
+    assert_eq!(refresh("").unwrap(), MODEL_REFRESH);
+    assert_eq!(refresh("[models]\nrefresh_minutes = 0.5").unwrap(), Duration::from_secs(30));
+    for (text, wanted) in [
+        ("models.refresh_minutes = 0", "models.refresh_minutes: must be more than 0"),
+        ("models.refresh_minutes = -1", "models.refresh_minutes: must be a number of minutes"),
+        ("models.refresh_minute = 1", "did you mean models.refresh_minutes"),
+    ] {
+        let error = format!("{:#}", refresh(text).unwrap_err());
+        assert!(error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
 fn lifetimes_of_agents_are_read_and_checked() {
     let lifetimes = |text: &str| Config::parse(text)?.lifetimes();
     let defaults = AgentLifetimes::default();

@@ -11,6 +11,7 @@ mod freed_memory;
 mod gateway_command;
 mod logging;
 mod login_command;
+mod model_refresh;
 mod open_files;
 mod permissions;
 mod ready;

@@ -12,7 +12,7 @@ use innkeeper_claude::process_registry::ProcessRegistry;
 use innkeeper_claude::{Program, WardenProgram, transcript};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::edits::EditStorage;
-use innkeeper_core::model::{ModelAccess, ModelEndpoint, ModelFailure};
+use innkeeper_core::model::{ModelAccess, ModelCatalogue, ModelEndpoint, ModelFailure, ModelLookup};
 use innkeeper_core::storage::Storage;
 use innkeeper_core::usage::ModelUse;
 use innkeeper_core::{
@@ -26,12 +26,14 @@ use innkeeper_store::{EditDatabase, EditDatabaseConfig, Store, StoreConfig};
 use innkeeper_workspace::{
     EditLogConfig, FilesConfig, LocalEditLog, LocalFiles, LocalPathResolver, LocalProjects,
 };
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::cli::UpstreamName;
 use crate::config::{EditSettings, Upstreams};
 use crate::directories::DataDirectories;
+use crate::model_refresh::{CurrentModels, ModelRefresh};
 use crate::secrets;
 use crate::titles::title_writer;
 use crate::trusted_folders::TrustFile;
@@ -64,6 +66,8 @@ pub(crate) struct Settings {
     pub(crate) start_timeout: Duration,
     /// How long agents without work keep their processes.
     pub(crate) lifetimes: AgentLifetimes,
+    /// Time between two requests for the list of models.
+    pub(crate) model_refresh: Duration,
 }
 
 /// A running host with its server.
@@ -80,6 +84,7 @@ struct HostParts {
     store: Arc<Store>,
     edits: Arc<EditDatabase>,
     gateway: Arc<GatewayHandle>,
+    models: ModelRefresh,
     drivers: TaskTracker,
     files: LocalFiles,
     projects: LocalProjects,
@@ -93,13 +98,19 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
     sweep(settings.directories.started()).await;
     let upstream = settings.upstreams.name;
     let gateway = Arc::new(start_gateway(settings.upstreams, SocketAddr::from(([127, 0, 0, 1], 0))).await?);
+    let models = ModelRefresh::start(Arc::clone(&gateway), upstream, settings.model_refresh);
+    models.listed_soon().await;
     let drivers = TaskTracker::new();
     let workspace = settings.directories.workspace()?;
     let claude = ClaudeProvider::new(
         ClaudeProviderConfig {
             program: program_source(settings.claude, settings.directories.runtimes()),
             warden: warden()?,
-            models: Arc::new(GatewayEndpoint { gateway: Arc::clone(&gateway), upstream }),
+            models: Arc::new(GatewayEndpoint {
+                gateway: Arc::clone(&gateway),
+                upstream,
+                models: models.current(),
+            }),
             environment: secrets::public_environment(),
             default_directory: workspace.clone(),
             scratch_dir: settings.directories.scratch(),
@@ -138,7 +149,7 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
     .await?;
     let access = file_access(&host, workspace, &settings.directories, settings.roots);
     let files = LocalFiles::beside(access, &projects);
-    let parts = HostParts { host, store, edits, gateway, drivers, files, projects };
+    let parts = HostParts { host, store, edits, gateway, models, drivers, files, projects };
     let config = ServerConfig {
         listen: settings.listen,
         admission: settings.admission,
@@ -251,7 +262,7 @@ impl RunningHost {
 impl HostParts {
     /// Stops agents and file operations.
     async fn suspend(&self) {
-        tokio::join!(self.host.shutdown(), self.stop_files(), self.stop_projects());
+        tokio::join!(self.host.shutdown(), self.stop_files(), self.stop_projects(), self.models.stop());
         self.drivers.close();
         self.drivers.wait().await;
     }
@@ -292,6 +303,7 @@ struct GatewayEndpoint {
     gateway: Arc<GatewayHandle>,
     /// Where the gateway sends the requests.
     upstream: UpstreamName,
+    models: CurrentModels,
 }
 
 impl ModelEndpoint for GatewayEndpoint {
@@ -316,22 +328,29 @@ impl ModelEndpoint for GatewayEndpoint {
 
     fn last_failure(&self, conversation: Uuid) -> Option<ModelFailure> {
         let last = self.gateway.last_error(&conversation.to_string())?;
-        let (service, credentials_advice) = match self.upstream {
-            UpstreamName::Demo => ("The demo model", "The demo model needs no credentials."),
-            UpstreamName::Copilot => ("GitHub Copilot", "Run `innkeeper login`, then restart the host."),
-            UpstreamName::Anthropic => (
-                "The Anthropic API",
-                "Check the key in ANTHROPIC_API_KEY or config.toml, then restart the host.",
-            ),
+        let credentials_advice = match self.upstream {
+            UpstreamName::Demo => "The demo model needs no credentials.",
+            UpstreamName::Copilot => "Run `innkeeper login`, then restart the host.",
+            UpstreamName::Anthropic => {
+                "Check the key in ANTHROPIC_API_KEY or config.toml, then restart the host."
+            }
         };
         Some(ModelFailure {
-            service: service.to_owned(),
+            service: self.upstream.service().to_owned(),
             credentials_advice: credentials_advice.to_owned(),
             status: last.status,
             kind: last.kind,
             message: last.message,
             retry_after: last.retry_after,
         })
+    }
+
+    fn catalogue(&self) -> watch::Receiver<ModelCatalogue> {
+        self.models.catalogue()
+    }
+
+    fn find_model(&self, id: &str) -> ModelLookup {
+        self.models.find(id)
     }
 }
 

@@ -46,6 +46,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
     let administrator_rules = config.administrator_rules().map_err(CommandFailure::usage)?;
     let edits = config.edits().map_err(CommandFailure::usage)?;
     let lifetimes = config.lifetimes().map_err(CommandFailure::usage)?;
+    let model_refresh = config.model_refresh().map_err(CommandFailure::usage)?;
     let start_timeout = config::start_timeout().map_err(CommandFailure::usage)?;
     let queued_bytes = config.queued_bytes().map_err(CommandFailure::usage)?;
     let (upstream, opener) = (upstreams.name, directories.page_link());
@@ -63,6 +64,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
         edits,
         start_timeout,
         lifetimes,
+        model_refresh,
     };
     let running = running_host::start(settings).await.map_err(CommandFailure::work)?;
     if let Some(bytes) = queued_bytes {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+pub use ahp_types::state::PolicyState;
+use jiff::Timestamp;
 use secrecy::SecretString;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::usage::ModelUse;
@@ -45,6 +48,76 @@ pub trait ModelEndpoint: Send + Sync + 'static {
         let _ = conversation;
         None
     }
+
+    /// The models that can be selected, and later changes. The sender is dropped when there are
+    /// no more changes. The default is a catalogue without models.
+    fn catalogue(&self) -> watch::Receiver<ModelCatalogue> {
+        watch::Sender::new(ModelCatalogue::default()).subscribe()
+    }
+
+    /// Finds a model of the catalogue by an id in any spelling. Sends nothing.
+    fn find_model(&self, id: &str) -> ModelLookup {
+        let _ = id;
+        ModelLookup::Accepted
+    }
+}
+
+/// The models that can be selected.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelCatalogue {
+    /// The service that lists the models, as a name for the user.
+    pub service: String,
+    /// The models, in the order of the service. Without models any id is accepted.
+    pub models: Vec<OfferedModel>,
+    /// Set while the list cannot be refreshed.
+    pub problem: Option<CatalogueProblem>,
+}
+
+/// Why the models are those of an earlier time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogueProblem {
+    /// The cause, as text for the user.
+    pub message: String,
+    /// When the models were listed; `None` if they never were.
+    pub listed_at: Option<Timestamp>,
+}
+
+/// A model that can be selected. Values that the service does not report are `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OfferedModel {
+    /// The id that selects the model.
+    pub id: String,
+    /// The name for users.
+    pub name: String,
+    /// Short name of the source of the model, for example `copilot`.
+    pub source: String,
+    /// The company that made the model.
+    pub vendor: Option<String>,
+    /// Tokens of a conversation with its answer.
+    pub context_window: Option<u64>,
+    /// Most tokens of a request.
+    pub max_prompt_tokens: Option<u64>,
+    /// Most tokens of an answer.
+    pub max_output_tokens: Option<u64>,
+    /// Whether the model reads images.
+    pub vision: Option<bool>,
+    /// The effort levels that can be selected, lowest first; empty if none can.
+    pub efforts: Option<Vec<String>>,
+    /// How many of the account's premium requests a request counts as.
+    pub multiplier: Option<f64>,
+    /// Whether the account may use the model.
+    pub policy: Option<PolicyState>,
+}
+
+/// The result of a search for a model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ModelLookup {
+    /// The catalogue has the model.
+    Listed(Box<OfferedModel>),
+    /// The catalogue does not have the model, but the service may accept it.
+    Accepted,
+    /// The service does not have the model. Contains the nearest ids, best first.
+    Unknown(Vec<String>),
 }
 
 /// A failed model request.

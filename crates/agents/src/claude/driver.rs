@@ -5,14 +5,15 @@
 //! ended, every interrupt has been acknowledged and the model is selected. The loop never
 //! blocks on the runtime. Reporting to the session is in `report`, requests of the runtime to
 //! the user in `user_requests`, reporting to the recorder of edits in `edits`, the permission
-//! mode in `permission_mode`, messages for the running turn in `steering`, and changes that need
-//! another runtime in `changes`.
+//! mode in `permission_mode`, messages for the running turn in `steering`, changes that need another runtime
+//! in `changes`, and the model of a message in `model_choice`.
 
 mod answers;
 mod changes;
 mod edit_reach;
 mod edits;
 mod identity;
+mod model_choice;
 mod permission_mode;
 mod progress;
 mod report;
@@ -27,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ahp_types::state::{ErrorInfo, Message as UserInput};
+use ahp_types::state::Message as UserInput;
 use innkeeper_claude::turns::{Generation, PromptKind, QUIET, TurnKey, TurnMachine};
 use innkeeper_claude::{
     Exit, Message, PermissionMode, Queued, RequestError, Runtime, RuntimeEvent, RuntimeEvents, SendError,
@@ -39,7 +40,6 @@ use innkeeper_core::agent::{
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::edits::EditRecorder;
 use innkeeper_core::ids::TurnId;
-use innkeeper_core::model::ModelEndpoint;
 use innkeeper_core::usage::UsageReport;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -53,6 +53,7 @@ use super::event_queue::{EventQueue, SessionGone};
 use super::failures;
 use super::images;
 use super::map::{CallEdits, Mapper};
+use super::models::AgentModels;
 use super::prompt::content_blocks;
 use super::requests::{RequestPurpose, Requests};
 use super::selection::Choice;
@@ -151,8 +152,10 @@ pub(super) struct ClaudeDriver {
     launch: LaunchSettings,
     /// The project's settings, if the runtime uses them.
     project: Option<TrustedProject>,
-    /// Endpoint of the runtime's model requests; notified of each turn.
-    models: Arc<dyn ModelEndpoint>,
+    /// The models, and the endpoint of the runtime's model requests, which is notified of each turn.
+    models: AgentModels,
+    /// Whether the runtime has told which model it uses by default.
+    knows_default: bool,
 }
 
 /// Progress of interrupting a cancelled turn.
@@ -189,7 +192,7 @@ impl ClaudeDriver {
         (commands, events): (mpsc::Receiver<AgentCommand>, mpsc::Sender<AgentEvent>),
         close: CancellationToken,
         (request, identity): (OpenAgent, ConversationIdentity),
-        models: Arc<dyn ModelEndpoint>,
+        (models, choice): (AgentModels, Choice),
         project: Option<TrustedProject>,
         (access, recorder, auto_mode): (AccessResolver, Arc<dyn EditRecorder>, Arc<AutoMode>),
     ) -> Self {
@@ -230,7 +233,7 @@ impl ClaudeDriver {
             auto_mode,
             interrupt_retry: None,
             quiet_at: None,
-            choice: Choice::of(&request.selection),
+            choice,
             is_choice_known: true,
             conversation: request.conversation,
             identity,
@@ -238,6 +241,7 @@ impl ClaudeDriver {
             launch,
             project,
             models,
+            knows_default: false,
         }
     }
 
@@ -413,14 +417,17 @@ impl ClaudeDriver {
             return Ok(());
         }
         self.restart_if_changed()?;
-        let Some(TurnMessage { message, .. }) = &self.waiting else {
+        let Some(waiting) = &self.waiting else {
             self.probe_auto();
             return Ok(());
         };
         if self.notices.held_until().is_some() {
             return Ok(());
         }
-        let wanted = self.choice.next(message.model.as_ref(), message.agent.as_ref());
+        let wanted = match self.choice_for(waiting) {
+            Ok(wanted) => wanted,
+            Err(unknown) => return self.reject_model(&unknown),
+        };
         let is_selected = self.is_choice_known && wanted == self.choice;
         let is_trusted = self.project.as_mut().is_none_or(TrustedProject::is_trusted);
         if self.background.is_some() && !(is_selected && is_trusted) {
@@ -459,7 +466,7 @@ impl ClaudeDriver {
         }
         // Decided by the user's text, regardless of attachments.
         let kind = if message.text.starts_with('/') { PromptKind::Command } else { PromptKind::Text };
-        self.models.mark_turn(self.conversation, &message.text);
+        self.models.endpoint.mark_turn(self.conversation, &message.text);
         self.edits.begin_turn(&turn);
         self.progress.begin_turn();
         self.requested = Some(Current::new(self.turns.open(uuid, kind), turn.clone()));
@@ -526,31 +533,7 @@ impl ClaudeDriver {
             (RequestPurpose::StopTask(task), answer) => self.stop_answered(&task, answer)?,
             (RequestPurpose::Liveness, Err(RequestError::TimedOut { .. })) => return Err(End::Hung),
             (RequestPurpose::Liveness, _) => {}
-            (RequestPurpose::Select(choice), Ok(())) => {
-                self.choice = choice;
-                self.is_choice_known = true;
-            }
-            (RequestPurpose::Select(choice), Err(error @ RequestError::TimedOut { .. })) => {
-                // The user's hooks may take this long, or the runtime hangs.
-                self.is_choice_known = false;
-                self.requests.check_liveness(&self.runtime.controls());
-                if let Some(TurnMessage { turn, .. }) = self.waiting.take() {
-                    self.withdraw_steering(&turn);
-                    let outcome = TurnOutcome::Interrupted(model_error(&choice.model, &error));
-                    self.events.push(AgentEvent::TurnEnded { turn, outcome })?;
-                }
-            }
-            (RequestPurpose::Select(choice), Err(error)) => {
-                // The message that requested the model may have been cancelled meanwhile.
-                let wanting = self.waiting.take_if(|waiting| {
-                    waiting.message.model.as_ref().is_some_and(|wanted| wanted.id == choice.model)
-                });
-                if let Some(TurnMessage { turn, .. }) = wanting {
-                    self.withdraw_steering(&turn);
-                    let outcome = TurnOutcome::Failed(model_error(&choice.model, &error));
-                    self.events.push(AgentEvent::TurnEnded { turn, outcome })?;
-                }
-            }
+            (RequestPurpose::Select(choice), answer) => self.model_selected(choice, answer)?,
         }
         self.advance()
     }
@@ -588,15 +571,6 @@ fn is_exit(error: &RequestError) -> bool {
     matches!(error, RequestError::Exited | RequestError::Send(SendError::Exited))
 }
 
-fn model_error(model: &str, error: &RequestError) -> ErrorInfo {
-    ErrorInfo {
-        error_type: "model_not_available".to_owned(),
-        message: format!("Cannot use the model {model:?}: {error}."),
-        stack: None,
-        meta: None,
-    }
-}
-
 async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
@@ -611,6 +585,10 @@ mod tests;
 #[cfg(test)]
 #[path = "driver_exit_tests.rs"]
 mod exit_tests;
+
+#[cfg(test)]
+#[path = "driver_model_tests.rs"]
+mod model_tests;
 
 #[cfg(test)]
 #[path = "driver_steering_tests.rs"]

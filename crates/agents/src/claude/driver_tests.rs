@@ -12,13 +12,14 @@ use innkeeper_core::agent::{
     Approval, PermissionStage, PermissionVerdict, RecorderSource, ResumeToken, ToolAnswer,
 };
 use innkeeper_core::edits::NoRecorder;
-use innkeeper_core::model::ModelAccess;
+use innkeeper_core::model::ModelEndpoint;
 use innkeeper_core::policy::{PathResolver, ResolvedPath, ToolAccess};
 use serde_json::Value;
 use std::path::Path;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio_util::task::TaskTracker;
 
+use super::super::models::tests::FakeCatalogue;
 use super::*;
 
 /// Resolves paths without the file system.
@@ -106,16 +107,6 @@ impl StreamTransport for Pipe {
     }
 }
 
-struct NoModels;
-
-impl ModelEndpoint for NoModels {
-    fn access(&self, _: Uuid) -> ModelAccess {
-        panic!("the test starts the runtime itself")
-    }
-
-    fn mark_turn(&self, _: Uuid, _: &str) {}
-}
-
 /// A driver with a fake runtime; the test acts as the session.
 pub(super) struct Scene {
     pub(super) runtime: FakeRuntime,
@@ -137,7 +128,11 @@ impl Scene {
     }
 
     pub(super) async fn with_recorder(recorder: Arc<dyn EditRecorder>) -> Self {
-        Self::with(recorder, Arc::new(NoModels)).await
+        Self::with(recorder, FakeCatalogue::of(&[])).await
+    }
+
+    pub(super) async fn with_models(catalogue: Arc<FakeCatalogue>) -> Self {
+        Self::with(NoRecorder::shared(), catalogue).await
     }
 
     pub(super) async fn with(recorder: Arc<dyn EditRecorder>, models: Arc<dyn ModelEndpoint>) -> Self {
@@ -184,7 +179,7 @@ impl Scene {
             (orders, reports),
             close.clone(),
             opened,
-            models,
+            (AgentModels::new(models), Choice::of(&Default::default())),
             None,
             (
                 AccessResolver::new(Arc::new(NoPaths), "/project".into(), &[], None),

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use innkeeper_core::edits::NoRecorder;
-use innkeeper_core::model::ModelAccess;
+use innkeeper_core::model::{ModelAccess, ModelEndpoint};
 use innkeeper_core::usage::ModelUse;
 
 use super::tests::Scene;

@@ -1,8 +1,8 @@
 //! The driver for the Claude runtime.
 //!
 //! `provider` opens a runtime for a session, and `driver` is the task that drives it.
-//! `config` is the configuration schema, `selection` the model, effort and agent, and `trust`
-//! decides whether the project's settings may be used. `prompt` converts a user's message to
+//! `config` is the configuration schema, `selection` the selected model, effort and agent, `models`
+//! the models that can be selected, and `trust` decides whether the project's settings may be used. `prompt` converts a user's message to
 //! the runtime's format, `map` turns messages into actions, and `event_queue` sends them to
 //! the session. `failures` explains failed turns, and `images` checks attached images.
 //! `requests` holds pending control requests, and `records` reads transcripts.
@@ -20,6 +20,7 @@ mod event_queue;
 mod failures;
 mod images;
 mod map;
+mod models;
 mod plan_review;
 mod prompt;
 mod provider;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
     AgentCapabilities, AgentInfo, MultipleChatsCapability, MultipleWorkingDirectoriesCapability,
-    SessionModelInfo,
 };
 use innkeeper_claude::{
     ApiEndpoint, BypassPermissions, Conversation, Directories, HookRegistration, LaunchOptions,
@@ -31,6 +30,7 @@ use uuid::Uuid;
 use super::config::{self, ModeOffer};
 use super::driver::{AutoMode, BEFORE_TOOL_USE, ClaudeDriver, ConversationIdentity};
 use super::failures;
+use super::models::{self, AgentModels};
 use super::records::ClaudeRecords;
 use super::selection::Choice;
 use super::sensitive_files;
@@ -38,11 +38,7 @@ use super::tool_access::AccessResolver;
 use super::trust::{self, ProjectFolder, TrustedProject};
 
 /// The provider id, also the URI scheme of its sessions.
-const PROVIDER: &str = "claude";
-
-/// Model ids of the runtime, with display names.
-const MODELS: [(&str, &str); 4] =
-    [("default", "Default"), ("opus", "Claude Opus"), ("sonnet", "Claude Sonnet"), ("haiku", "Claude Haiku")];
+pub(super) const PROVIDER: &str = "claude";
 
 /// Commands that every supported runtime has, regardless of plugins. The others are known
 /// only once a runtime is running. `/clear` is omitted: one version rejects it and the
@@ -92,6 +88,7 @@ pub struct ClaudeProvider {
     config: Arc<ClaudeProviderConfig>,
     /// The offer that clients see.
     offer: watch::Sender<AgentOffer>,
+    models: AgentModels,
     records: Arc<ClaudeRecords>,
     /// What is known about the permission mode `auto`.
     auto_mode: Arc<AutoMode>,
@@ -115,13 +112,10 @@ impl ClaudeProvider {
     /// Creates a provider whose drivers run on `tasks`.
     pub fn new(config: ClaudeProviderConfig, tasks: TaskTracker) -> Self {
         let records = Arc::new(ClaudeRecords::new(&config.environment));
-        Self {
-            config: Arc::new(config),
-            offer: watch::Sender::new(offer()),
-            records,
-            auto_mode: Arc::default(),
-            tasks,
-        }
+        let models = AgentModels::new(Arc::clone(&config.models));
+        let (offer, following) = models::follow(offer(), models.clone());
+        tasks.spawn(following);
+        Self { config: Arc::new(config), offer, models, records, auto_mode: Arc::default(), tasks }
     }
 }
 
@@ -145,9 +139,12 @@ impl AgentProvider for ClaudeProvider {
         cancel: CancellationToken,
     ) -> BoxFuture<Result<AgentConnection, OpenError>> {
         let (config, tasks) = (Arc::clone(&self.config), self.tasks.clone());
-        let auto_mode = Arc::clone(&self.auto_mode);
+        let (auto_mode, models) = (Arc::clone(&self.auto_mode), self.models.clone());
         Box::pin(async move {
-            let mut options = launch_options(&config, &request)?;
+            let selected = Choice::of(&request.selection);
+            // A message without another model fails if the service does not have this one.
+            let choice = models.resolve(selected.clone()).unwrap_or(selected);
+            let mut options = launch_options(&config, &request, &choice)?;
             let project = trusted_project(&config, &request, &options).await?;
             if project.is_none() {
                 project::restrict(&mut options);
@@ -167,13 +164,13 @@ impl AgentProvider for ClaudeProvider {
             let (commands, command_receiver) = mpsc::channel(COMMAND_CAPACITY);
             let (event_sender, events) = mpsc::channel(EVENT_CAPACITY);
             let close = CancellationToken::new();
-            let models = Arc::clone(&config.models);
+            models.note_reported(runtime.initialized());
             let driver = ClaudeDriver::new(
                 (runtime, messages),
                 (command_receiver, event_sender),
                 close.clone(),
                 (request, identity),
-                models,
+                (models, choice),
                 project,
                 (access, recorder, auto_mode),
             );
@@ -187,8 +184,9 @@ fn offer() -> AgentOffer {
     let info = AgentInfo {
         provider: PROVIDER.to_owned(),
         display_name: "Claude".to_owned(),
-        description: "Claude Code, kept running by Innkeeper".to_owned(),
-        models: MODELS.iter().map(|(id, name)| model_info(id, name)).collect(),
+        // The description and the models follow the catalogue.
+        description: String::new(),
+        models: Vec::new(),
         protected_resources: None,
         customizations: None,
         capabilities: Some(AgentCapabilities {
@@ -215,7 +213,11 @@ fn offer() -> AgentOffer {
     AgentOffer { commands: COMMANDS.iter().map(command).collect(), features, ..AgentOffer::new(info) }
 }
 
-fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<LaunchOptions, OpenError> {
+fn launch_options(
+    config: &ClaudeProviderConfig,
+    request: &OpenAgent,
+    choice: &Choice,
+) -> Result<LaunchOptions, OpenError> {
     let program = (config.program)()
         .map_err(|message| OpenError::Failed { error_type: "runtime_missing".to_owned(), message })?;
     let (cwd, others) = match request.working_directories.split_first() {
@@ -239,7 +241,6 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
     let access = config.models.access(request.conversation);
     let directories = Directories { cwd, scratch: config.scratch_dir.clone() };
     let conversation = conversation(config, request)?;
-    let choice = Choice::of(&request.selection);
     let variables = request.environment.iter().map(|(name, value)| (name.into(), value.into()));
     Ok(LaunchOptions {
         endpoint: Some(ApiEndpoint { base_url: access.base_url, bearer: access.bearer }),
@@ -247,7 +248,7 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
         // restore them from its transcript.
         model: choice.model_name().map(str::to_owned),
         effort: choice.effort,
-        agent: choice.agent,
+        agent: choice.agent.clone(),
         // Without it, the user's settings would choose a mode that clients do not see.
         permission_mode: Some(config::permission_mode(&request.config).unwrap_or(PermissionMode::Default)),
         bypass_permissions: match config.bypass_refusal {
@@ -455,19 +456,4 @@ fn with_causes(error: &StartError) -> String {
         source = cause.source();
     }
     message
-}
-
-fn model_info(id: &str, name: &str) -> SessionModelInfo {
-    SessionModelInfo {
-        id: id.to_owned(),
-        provider: PROVIDER.to_owned(),
-        name: name.to_owned(),
-        max_context_window: None,
-        max_output_tokens: None,
-        max_prompt_tokens: None,
-        supports_vision: Some(true),
-        policy_state: None,
-        config_schema: None,
-        meta: None,
-    }
 }

@@ -65,7 +65,7 @@ impl Requests {
 
     /// Switches the runtime from the model and effort `now`, if they are known, to `wanted`.
     pub(super) fn select(&mut self, controls: &Controls, now: Option<&Choice>, wanted: Choice) {
-        let is_other_model = now.is_none_or(|now| wanted.model != now.model);
+        let is_other_model = now.is_none_or(|now| wanted.model_name() != now.model_name());
         let is_other_effort = now.is_none_or(|now| wanted.effort != now.effort);
         let model = is_other_model.then(|| controls.set_model(wanted.model_name()));
         let (effort, controls) = (is_other_effort.then_some(wanted.effort), controls.clone());

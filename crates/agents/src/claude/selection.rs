@@ -9,13 +9,16 @@ use url::Url;
 pub(super) const DEFAULT_MODEL: &str = "default";
 
 /// Property of a model's configuration that VS Code shows an effort picker for.
-const EFFORT: &str = "thinkingLevel";
+pub(super) const EFFORT: &str = "thinkingLevel";
 
 /// Model, effort and agent of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// Model id, or [`DEFAULT_MODEL`].
+    /// The selected model id, or [`DEFAULT_MODEL`].
     pub(super) model: String,
+    /// The model that the runtime is told to use; `None` is the runtime's default. Set by
+    /// `AgentModels::resolve`.
+    pub(super) runtime_model: Option<String>,
     /// Reasoning effort; `None` is the runtime's default.
     pub(super) effort: Option<Effort>,
     /// Custom agent of the main thread.
@@ -28,6 +31,7 @@ impl Choice {
         let model = selection.model.as_ref();
         Self {
             model: model.map_or(DEFAULT_MODEL, |model| model.id.as_str()).to_owned(),
+            runtime_model: None,
             effort: model.and_then(effort),
             agent: selection.agent.as_ref().and_then(agent_name),
         }
@@ -38,6 +42,7 @@ impl Choice {
     pub(super) fn next(&self, model: Option<&ModelSelection>, agent: Option<&AgentSelection>) -> Self {
         Self {
             model: model.map_or_else(|| self.model.clone(), |model| model.id.clone()),
+            runtime_model: self.runtime_model.clone(),
             effort: model.map_or(self.effort, effort),
             agent: agent.and_then(agent_name),
         }
@@ -45,14 +50,13 @@ impl Choice {
 
     /// Model for the runtime's flag or request; `None` for its default.
     pub(super) fn model_name(&self) -> Option<&str> {
-        Some(self.model.as_str()).filter(|model| *model != DEFAULT_MODEL)
+        self.runtime_model.as_deref()
     }
 }
 
 fn effort(model: &ModelSelection) -> Option<Effort> {
     let wanted = model.config.as_ref()?.get(EFFORT)?.as_str()?;
-    let all = [Effort::Low, Effort::Medium, Effort::High, Effort::ExtraHigh, Effort::Max];
-    all.into_iter().find(|effort| effort.as_str() == wanted)
+    Effort::ALL.into_iter().find(|effort| effort.as_str() == wanted)
 }
 
 /// Returns the agent's name, which is the stem of the file that defines it.
@@ -91,16 +95,17 @@ mod tests {
             agent: Some(agent("file:///w/.claude/agents/code%20reviewer.md")),
         };
         let choice = Choice::of(&selection);
-        assert_eq!((choice.model_name(), choice.effort), (Some("opus"), Some(Effort::ExtraHigh)));
+        assert_eq!((choice.model.as_str(), choice.effort), ("opus", Some(Effort::ExtraHigh)));
         assert_eq!(choice.agent.as_deref(), Some("code reviewer"));
         let none = Choice::of(&Selection::default());
-        assert_eq!((none.model_name(), none.effort, &none.agent), (None, None, &None));
+        assert_eq!((none.model.as_str(), none.effort, &none.agent), (DEFAULT_MODEL, None, &None));
     }
 
     #[test]
     fn message_without_model_keeps_model_and_without_agent_clears_agent() {
         let first = Choice {
             model: "opus".to_owned(),
+            runtime_model: Some("opus".to_owned()),
             effort: Some(Effort::High),
             agent: Some("reviewer".to_owned()),
         };

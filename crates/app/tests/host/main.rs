@@ -38,6 +38,7 @@ mod hostile;
 mod idle_release;
 mod large_output;
 mod lifecycle;
+mod models;
 mod no_progress;
 mod operations;
 mod pending_requests;

@@ -162,6 +162,9 @@ pub enum Effort {
 }
 
 impl Effort {
+    /// All levels, lowest first.
+    pub const ALL: [Self; 5] = [Self::Low, Self::Medium, Self::High, Self::ExtraHigh, Self::Max];
+
     /// The effort's name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {

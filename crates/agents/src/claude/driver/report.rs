@@ -46,6 +46,7 @@ impl ClaudeDriver {
         self.progressed(message)?;
         self.follow_work(message)?;
         self.note_mode(message)?;
+        self.note_default_model(message);
         self.steering.activity.follow(message);
         let verdicts = self.turns.judge(self.generation, message);
         self.quiet_at = self.turns.awaits_quiet().then(|| Instant::now() + QUIET);
@@ -170,10 +171,10 @@ impl ClaudeDriver {
 
     /// Reports what was used since the last report, with the counts of the model endpoint.
     pub(super) fn report_usage(&mut self, turn: Option<TurnId>, mut report: UsageReport) -> Result<(), End> {
-        if self.models.is_free(self.conversation) {
+        if self.models.endpoint.is_free(self.conversation) {
             report.used.nano_dollars = None;
         }
-        report.used = report.used.plus(self.models.take_usage(self.conversation));
+        report.used = report.used.plus(self.models.endpoint.take_usage(self.conversation));
         if report.is_empty() {
             return Ok(());
         }
@@ -198,7 +199,7 @@ impl ClaudeDriver {
     fn outcome(&self, reason: &EndReason) -> TurnOutcome {
         match reason {
             EndReason::Result(result) => {
-                self.mapper.outcome(result, || self.models.last_failure(self.conversation))
+                self.mapper.outcome(result, || self.models.endpoint.last_failure(self.conversation))
             }
             EndReason::Dropped => TurnOutcome::Cancelled,
             EndReason::NoResult | EndReason::Merged | EndReason::Exited => TurnOutcome::Completed,

@@ -222,7 +222,7 @@ impl ClaudeDriver {
             let content = UserContent::Blocks(content_blocks(message));
             let message_text = message.text.clone();
             let frame = UserMessage { priority: Some(priority), ..UserMessage::new(uuid, content) };
-            self.models.mark_turn(self.conversation, &message_text);
+            self.models.endpoint.mark_turn(self.conversation, &message_text);
             if let Some(steering) = self.steering.messages.get_mut(at) {
                 steering.written = Some(uuid);
             }
