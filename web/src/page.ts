@@ -13,6 +13,7 @@ import {
   type InitializeResult,
   type InputResponse,
   type Message,
+  type ModelSelection,
   ROOT,
   type RootState,
   type SessionState,
@@ -27,6 +28,7 @@ import { ConfirmedDispatches, type Verdict } from './page/confirmed';
 import { Diffs } from './page/diffs';
 import { DraftSharing } from './page/draft-sharing';
 import { Drafts, NEW, withReturned } from './page/drafts';
+import { ModelChoice } from './page/model-choice';
 import { NewSessionConfig } from './page/new-session-config';
 import { Notices } from './page/notices';
 import type { OutgoingMessage, SendKind } from './page/outgoing';
@@ -74,6 +76,8 @@ export class Page {
   readonly #draftSharing = new DraftSharing({
     dispatch: (channel, action) => this.#connection.dispatch(channel, action),
     adopt: (session, text) => this.#drafts.set(session, text),
+    model: (session) => this.#modelChoice.chosen(session),
+    adoptModel: (session, model) => this.#modelChoice.choose(session, model),
   });
   readonly #sending = new Sending({
     dispatch: (channel, action) => this.#connection.dispatch(channel, action),
@@ -121,11 +125,15 @@ export class Page {
     const last = chat?.turns.at(-1);
     return !chat?.activeTurn && last?.state === 'error' ? last.id : undefined;
   });
-  /** The name of the agent of the shown session. */
-  readonly agentName = computed(() => {
+  /** The agent of the shown session, or the one that a new session gets. */
+  readonly agent = computed(() => {
+    const agents = this.root.value?.agents;
+    if (this.selected.value === undefined) return agents?.[0];
     const provider = this.session.value?.provider;
-    return oneLine(this.root.value?.agents.find((agent) => agent.provider === provider)?.displayName) || 'the agent';
+    return agents?.find((agent) => agent.provider === provider);
   });
+  /** The name of the agent of the shown session. */
+  readonly agentName = computed(() => oneLine(this.agent.value?.displayName) || 'the agent');
 
   readonly changesets = new Changesets({
     online: () => this.#connection.online,
@@ -144,6 +152,14 @@ export class Page {
   readonly outgoing = this.#sending.list;
   readonly sentAnswers = this.#answers.unconfirmed;
   readonly answeredByOthers = this.#answers.answeredByOthers;
+  readonly #modelChoice = new ModelChoice({
+    agent: () => this.agent.value,
+    selected: this.selected,
+    chat: this.chat,
+    outgoing: this.outgoing,
+  });
+  /** The models of the shown session or of the new one, with the choice for the next message. */
+  readonly models = computed(() => this.#modelChoice.setting());
   readonly notices = this.#notices.list;
   readonly drafts = this.#drafts.bySession;
   /** The permission modes for the next new session. */
@@ -216,13 +232,20 @@ export class Page {
    * turn runs, the message can steer that turn or wait in the queue.
    */
   async send(text: string, directory: Uri | undefined, kind: SendKind = 'turn'): Promise<void> {
-    this.draft(this.selected.value, '');
-    await this.#sendMessage(this.selected.value, { text, origin: { kind: 'user' } }, kind, directory);
+    const session = this.selected.value;
+    const plain = { text, origin: { kind: 'user' } };
+    // A steering message joins the running turn, which has its model.
+    const message = kind === 'steering' ? plain : this.#modelChoice.take(session, plain);
+    this.draft(session, '');
+    await this.#sendMessage(session, message, kind, directory);
   }
 
   /** Sends the message of a turn again, in a turn of its own. */
   async retry(message: Message): Promise<void> {
-    await this.#sendMessage(this.selected.value, message, 'turn');
+    const session = this.selected.value;
+    const chosen = this.#modelChoice.take(session, message);
+    if (session !== undefined) this.#draftSharing.chosen(session);
+    await this.#sendMessage(session, chosen, 'turn');
   }
 
   /** Puts text into the input box, before the text that is there. */
@@ -282,6 +305,11 @@ export class Page {
     if (sent === undefined) this.notice('Not connected: the permission mode cannot be changed from here right now.');
   }
 
+  /** Chooses the model for the next message of the shown session, or of the new one. */
+  chooseModel(selection: ModelSelection): void {
+    this.#setModel(this.selected.value, selection);
+  }
+
   /** Reads content that a conversation refers to. */
   readResource(uri: Uri): Promise<ResourceContent> {
     return this.#connection.request('resourceRead', { channel: ROOT, uri });
@@ -308,6 +336,11 @@ export class Page {
 
   dismiss(id: number): void {
     this.#notices.dismiss(id);
+  }
+
+  #setModel(session: Uri | undefined, selection: ModelSelection | undefined): void {
+    this.#modelChoice.choose(session, selection);
+    if (session !== undefined) this.#draftSharing.chosen(session);
   }
 
   #newSession(): Uri | undefined {
@@ -371,6 +404,7 @@ export class Page {
   #notSent({ session, message }: OutgoingMessage, why: string): void {
     const exists = this.#list.has(session) || this.#connection.mirror.session(session) !== undefined;
     if (!exists && this.selected.value === session) this.select(undefined);
+    this.#modelChoice.giveBack(exists ? session : NEW, message);
     this.#returnText(exists ? session : NEW, message.text);
     this.notice(why);
   }
@@ -443,6 +477,7 @@ export class Page {
     if (this.selected.value === session) this.select(undefined);
     this.#list.remove(session);
     this.#sending.removeOf(session);
+    this.#modelChoice.forget(session);
     this.draft(session, '');
   }
 
@@ -464,8 +499,10 @@ export class Page {
     this.changesets.publish();
     this.waiting.look(chat);
     this.#sending.look(chat);
-    if (chat) this.#draftSharing.show(selected, chat, this.#drafts.get(selected) ?? '');
     this.#sending.removePublished();
+    if (selected === undefined || !chat) return;
+    this.#draftSharing.show(selected, chat, this.#drafts.get(selected) ?? '');
+    if (this.#modelChoice.look(selected, chat)) this.#setModel(selected, undefined);
   }
 }
 

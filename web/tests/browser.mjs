@@ -29,6 +29,20 @@ const tests = {
     await page.waitForSelector('.sessions .row[aria-current=page]');
   },
 
+  async 'the model and the effort level that were chosen answer, and stay after a reload'({ page }) {
+    const picker = page.locator('.model-button');
+    const item = (name) => page.getByRole('menu', { name: 'Model' }).getByRole('menuitemradio', { name });
+    for (const name of [/^Demo model, Sonnet/, 'High']) {
+      await picker.click();
+      await item(name).click();
+    }
+    await send(page, 'hi');
+    await finished(page, 'complete');
+    assert.match(await page.innerText('.usage'), /claude-sonnet/);
+    await page.reload();
+    await page.getByRole('button', { name: /^Model: Demo model, Sonnet.*, High effort$/ }).waitFor({ timeout: PAGE_MS });
+  },
+
   async 'an answer grows while it is being written'({ page }) {
     await watchText(page);
     // The pauses are longer than a busy machine keeps the browser from drawing.

@@ -1,4 +1,4 @@
-import type { Action, BackgroundWork, ChatState, SessionState } from '../src/ahp/types';
+import type { Action, BackgroundWork, ChatState, ModelInfo, SessionState } from '../src/ahp/types';
 
 export interface FakeSession {
   uri: string;
@@ -21,6 +21,8 @@ export class FakeHost {
     endWork(session: FakeSession, id: string, status: string): void;
   };
   methods: string[];
+  models: ModelInfo[];
+  setModels(models: ModelInfo[]): void;
   rejectNext: string | undefined;
   deaf: boolean;
   listen(port?: number): Promise<this>;

@@ -14,6 +14,7 @@ import { WebSocketServer } from 'ws';
 
 import { answerSteps, play } from './fake-demo.mjs';
 import { catalogue, changeCounts, FakeEdits } from './fake-edits.mjs';
+import { agentWith, MODELS } from './fake-models.mjs';
 import {
   decidedCall,
   decisionRefusal,
@@ -45,6 +46,8 @@ export class FakeHost {
   turns = new FakeTurns(this);
   /** The additional requests that the host offers to clients that connect from now on. */
   methods = METHODS;
+  /** The models of the agent. */
+  models = MODELS;
   /** Makes the next dispatched action come back with this reason. */
   rejectNext = undefined;
   /** While set, dispatched actions are lost as if the network had swallowed them. */
@@ -97,6 +100,11 @@ export class FakeHost {
       const own = origin !== undefined && connection.clientId === origin.clientId;
       if (own || connection.subscriptions.has(channel)) connection.notify('action', envelope);
     }
+  }
+
+  setModels(models) {
+    this.models = models;
+    this.publish(ROOT, { type: 'root/agentsChanged', agents: [agentWith(models)] });
   }
 
   notifyRoot(method, params) {
@@ -211,8 +219,7 @@ export class FakeHost {
 
   #state(channel) {
     if (channel === ROOT) {
-      const agent = { provider: 'claude', displayName: 'Claude', description: 'A coding agent', models: [] };
-      return { agents: [agent], activeSessions: 0 };
+      return { agents: [agentWith(this.models)], activeSessions: 0 };
     }
     for (const session of this.sessions.values()) {
       if (session.uri === channel) return session.state;

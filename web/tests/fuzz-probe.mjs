@@ -85,7 +85,7 @@ export function inspectPage() {
   for (const element of document.querySelectorAll('body, .scroller, .sessions, .todo, .composer')) {
     if (element.scrollWidth > element.clientWidth) complaints.push(`${element.className || 'the page'} is ${element.scrollWidth} wide`);
   }
-  for (const element of document.querySelectorAll('.turns *, .todo, .todo *, .mode *')) {
+  for (const element of document.querySelectorAll('.turns *, .todo, .todo *, .picker *')) {
     // The page's own icons are outside of rendered Markdown.
     const inMarkdown = element.parentElement.closest('.block, .fold-preview') !== null;
     if (!inMarkdown && element.closest('svg')) continue;

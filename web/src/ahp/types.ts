@@ -25,11 +25,28 @@ export interface ErrorInfo {
   stack?: string;
 }
 
+export interface ModelInfo {
+  id: string;
+  name: string;
+  maxContextWindow?: number;
+  supportsVision?: boolean;
+  policyState?: string;
+  /** The form of a selection's `config`. */
+  configSchema?: { properties?: Record<string, ConfigProperty> };
+  _meta?: Record<string, unknown>;
+}
+
+/** The model that a message is for. */
+export interface ModelSelection {
+  id: string;
+  config?: Record<string, unknown>;
+}
+
 export interface AgentInfo {
   provider: string;
   displayName: string;
   description: string;
-  models: { id: string; name: string }[];
+  models: ModelInfo[];
 }
 
 export interface RootState {
@@ -103,6 +120,7 @@ export interface Message {
   text: string;
   origin: { kind: string };
   attachments?: unknown[];
+  model?: ModelSelection;
   _meta?: Record<string, unknown>;
 }
 

@@ -5,6 +5,7 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { isOpenConfirmation } from '../ahp/confirmations';
 import { isOpenRequest } from '../ahp/input-requests';
 import type { Uri } from '../ahp/types';
+import { unlistedHint } from '../model-setting';
 import type { Page } from '../page';
 import { isCommand } from '../page/commands';
 import { NEW } from '../page/drafts';
@@ -12,6 +13,7 @@ import type { SendKind } from '../page/outgoing';
 import { modeSetting } from '../permission-mode';
 import { fitHeight } from './fit-height';
 import { QueueIcon, SendIcon, SteerIcon } from './Icons';
+import { ModelPicker } from './ModelPicker';
 import { ModePicker } from './ModePicker';
 import { StopButtons } from './StopButtons';
 import { focusRequest } from './scroll';
@@ -30,6 +32,8 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
   const running = page.running.value;
   const sending = page.outgoing.value.some((message) => message.session === selected && message.kind === 'turn');
   const reason = blocked ?? whyNot(page, sending);
+  const models = page.models.value;
+  const hint = models && unlistedHint(models);
   const waiting = awaitsAnswer(page);
   const sendable = reason === undefined && text.trim() !== '';
 
@@ -94,6 +98,7 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
       </div>
       <div class="composer-foot">
         <SessionMode page={page} />
+        {models && <ModelPicker setting={models} onChange={(model) => page.chooseModel(model)} />}
         <p id="composer-hint" class="hint">
           {waiting ? (
             <>
@@ -104,6 +109,8 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
             </>
           ) : text !== '' && reason !== undefined ? (
             `${reason}.`
+          ) : hint !== undefined ? (
+            <span class="is-notable">{hint}</span>
           ) : (
             <Keys running={running} />
           )}

@@ -111,3 +111,8 @@ export const RestartIcon = () => (
     <path d="M15.5 8.2A6 6 0 1 0 16 11M15.8 4.5v3.9h-3.9" />
   </Icon>
 );
+export const ModelIcon = () => (
+  <Icon>
+    <path d="M10 3.5l1.5 4 4 1.5-4 1.5-1.5 4-1.5-4-4-1.5 4-1.5zM15.5 13.5v3M14 15h3" />
+  </Icon>
+);

@@ -1,7 +1,8 @@
-// Shares the unsent text of the shown session with the host, which stores it and can start the agent in advance. The
-// stored text is shown after a reload. Text that was typed here is never replaced by another client's.
+// Shares the unsent text of the shown session and its chosen model with the host, which stores them and can start the agent
+// in advance. They are shown after a reload. What was typed or chosen here is never replaced by another client's draft.
 
-import type { Action, ChatState, Uri } from '../ahp/types';
+import type { Action, ChatState, ModelSelection, Uri } from '../ahp/types';
+import { asSelection, isSameModel } from '../model-setting';
 
 /** How long typing pauses before the text is shared. The first character is shared at once. */
 const PAUSE_MS = 400;
@@ -16,12 +17,20 @@ interface ShownDraft {
   typed: string;
   /** The host's text that is in the input box unchanged. */
   adopted: string | undefined;
+  /** The model that the host has from here. */
+  sharedModel: ModelSelection | undefined;
+  /** The host's model that is the choice here unchanged. */
+  adoptedModel: ModelSelection | undefined;
 }
 
 export interface DraftSharingOptions {
   dispatch(channel: Uri, action: Action): number | undefined;
   /** Puts the host's text into the input box of a session. */
   adopt(session: Uri, text: string): void;
+  /** The model that is chosen for the next message of a session. */
+  model(session: Uri): ModelSelection | undefined;
+  /** Makes the host's model the choice for a session. */
+  adoptModel(session: Uri, model: ModelSelection | undefined): void;
 }
 
 export class DraftSharing {
@@ -47,20 +56,38 @@ export class DraftSharing {
     else this.#timer = setTimeout(() => this.#share(), PAUSE_MS);
   }
 
+  /** The chosen model of a session changed. */
+  chosen(session: Uri): void {
+    const shown = this.#shown;
+    if (shown?.session !== session) return;
+    shown.adoptedModel = undefined;
+    this.#share();
+  }
+
   /** Called whenever the shown chat changes; `typed` is the text in its input box. */
   show(session: Uri | undefined, chat: ChatState | undefined, typed: string): void {
     if (session === undefined || !chat) return;
     const text = draftText(chat);
+    const model = asSelection(chat.draft?.model);
     const shown = this.#shown;
     if (shown?.session !== session || shown.chat !== chat.resource) {
       this.leave();
-      this.#shown = { session, chat: chat.resource, shared: text, typed, adopted: undefined };
+      const own = { adopted: undefined, adoptedModel: undefined };
+      this.#shown = { session, chat: chat.resource, shared: text, typed, sharedModel: model, ...own };
+      if (model && !this.#options.model(session)) this.#adoptModel(this.#shown, model);
       if (typed !== '') this.typed(session, typed);
       else if (text !== '') this.#adopt(this.#shown, text);
-    } else if (shown.adopted !== undefined && shown.adopted !== text) {
-      // Another client changed or sent the text, and it was not edited here.
-      this.#adopt(shown, text);
+      return;
     }
+    // Another client changed or sent the draft, and it was not changed here.
+    if (shown.adoptedModel && !isSameModel(shown.adoptedModel, model)) this.#adoptModel(shown, model);
+    if (shown.adopted !== undefined && shown.adopted !== text) this.#adopt(shown, text);
+  }
+
+  #adoptModel(shown: ShownDraft, model: ModelSelection | undefined): void {
+    shown.sharedModel = model;
+    shown.adoptedModel = model;
+    this.#options.adoptModel(shown.session, model);
   }
 
   #adopt(shown: ShownDraft, text: string): void {
@@ -80,7 +107,10 @@ export class DraftSharing {
   /** Shares text that was typed while the connection was lost, or that was lost with it. */
   reconnected(chat: ChatState | undefined): void {
     const shown = this.#shown;
-    if (shown && chat?.resource === shown.chat && [...this.#dispatched.values()].includes(shown.chat)) shown.shared = draftText(chat);
+    if (shown && chat?.resource === shown.chat && [...this.#dispatched.values()].includes(shown.chat)) {
+      shown.shared = draftText(chat);
+      shown.sharedModel = asSelection(chat.draft?.model);
+    }
     this.#dispatched.clear();
     this.#share();
   }
@@ -92,12 +122,20 @@ export class DraftSharing {
 
   #share(): void {
     const shown = this.#shown;
-    if (!shown || shown.typed === shown.shared || shown.typed.length > SHARED_CHARACTERS) return;
-    const draft = { text: shown.typed, origin: { kind: 'user' } };
-    const clientSeq = this.#options.dispatch(shown.chat, { type: 'chat/draftChanged', ...(shown.typed === '' ? {} : { draft }) });
+    if (!shown || (shown.typed === shown.shared && this.#hasModel(shown)) || shown.typed.length > SHARED_CHARACTERS) return;
+    const model = this.#options.model(shown.session);
+    const draft = { text: shown.typed, origin: { kind: 'user' }, ...(model ? { model } : {}) };
+    const isEmpty = shown.typed === '' && !model;
+    const clientSeq = this.#options.dispatch(shown.chat, { type: 'chat/draftChanged', ...(isEmpty ? {} : { draft }) });
     if (clientSeq === undefined) return;
     this.#dispatched.set(clientSeq, shown.chat);
     shown.shared = shown.typed;
+    shown.sharedModel = model;
+  }
+
+  /** Whether the host has the model that is chosen here. */
+  #hasModel(shown: ShownDraft): boolean {
+    return isSameModel(this.#options.model(shown.session), shown.sharedModel);
   }
 }
 
