@@ -23,6 +23,7 @@ import {
 import { oneLine } from './format';
 import { uuid } from './identity';
 import { type Decision, RequestAnswers } from './page/answers';
+import { Attachments } from './page/attachments';
 import { Changesets } from './page/changesets';
 import { ConfirmedDispatches, type Verdict } from './page/confirmed';
 import { Diffs } from './page/diffs';
@@ -97,9 +98,14 @@ export class Page {
     chat: () => this.chat.value,
     session: () => this.selected.value,
     stateOf: (chat) => this.#connection.mirror.chat(chat),
-    giveBack: (session, text) => this.#returnText(session, text),
+    giveBack: (session, text, taken) => {
+      this.#returnText(session, text);
+      if (taken) this.attachments.giveBack(session, taken);
+    },
     takeAgain: (session, text) => {
-      if (this.#drafts.get(session) === text) this.draft(session, '');
+      if (this.#drafts.get(session) !== text) return;
+      this.draft(session, '');
+      if (session !== undefined) this.attachments.forget(session);
     },
     steer: (session, message) => void this.#sendMessage(session, message, 'steering'),
     notice: (text) => this.notice(text),
@@ -146,6 +152,8 @@ export class Page {
   });
   readonly diffs = new Diffs((uri) => this.readResource(uri));
 
+  /** The files that go with the next message. */
+  readonly attachments = new Attachments((text) => this.notice(text));
   readonly sessions = this.#list.byUri;
   readonly rows = this.#list.rows;
   /** The messages that the host does not have yet. */
@@ -233,7 +241,7 @@ export class Page {
    */
   async send(text: string, directory: Uri | undefined, kind: SendKind = 'turn'): Promise<void> {
     const session = this.selected.value;
-    const plain = { text, origin: { kind: 'user' } };
+    const plain = this.attachments.take(session, { text, origin: { kind: 'user' } });
     // A steering message joins the running turn, which has its model.
     const message = kind === 'steering' ? plain : this.#modelChoice.take(session, plain);
     this.draft(session, '');
@@ -405,6 +413,7 @@ export class Page {
     const exists = this.#list.has(session) || this.#connection.mirror.session(session) !== undefined;
     if (!exists && this.selected.value === session) this.select(undefined);
     this.#modelChoice.giveBack(exists ? session : NEW, message);
+    this.attachments.giveBack(exists ? session : NEW, message);
     this.#returnText(exists ? session : NEW, message.text);
     this.notice(why);
   }
@@ -478,6 +487,7 @@ export class Page {
     this.#list.remove(session);
     this.#sending.removeOf(session);
     this.#modelChoice.forget(session);
+    this.attachments.forget(session);
     this.draft(session, '');
   }
 

@@ -35,6 +35,29 @@ export async function fitsScreen(page, name) {
   assert.ok(width <= visible, `${name} is ${width} wide on a screen of ${visible}`);
 }
 
+/** Pastes a file into the input box, or drops it there. */
+export function give(page, type, { name, contentType, base64 }) {
+  return page.$eval(
+    '#composer',
+    (box, file) => {
+      const data = new DataTransfer();
+      const bytes = Uint8Array.from(atob(file.base64), (each) => each.charCodeAt(0));
+      data.items.add(new File([bytes], file.name, { type: file.contentType }));
+      const options = { bubbles: true, cancelable: true };
+      if (file.type === 'paste') box.dispatchEvent(new ClipboardEvent('paste', { ...options, clipboardData: data }));
+      else for (const each of ['dragover', 'drop']) box.dispatchEvent(new DragEvent(each, { ...options, dataTransfer: data }));
+    },
+    { type, name, contentType, base64 },
+  );
+}
+
+/** An image of one pixel. */
+export const PIXEL = {
+  name: 'pixel.png',
+  contentType: 'image/png',
+  base64: 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==',
+};
+
 /** Chooses the directory of a new session. The host's default can arrive between the two steps of a fill, which then appends. */
 export async function chooseDirectory(page, folder) {
   const field = page.getByLabel('Working directory');

@@ -9,7 +9,7 @@ import { strict as assert } from 'node:assert';
 import { join } from 'node:path';
 
 import { runTests } from './browser-runner.mjs';
-import { finished, fitsScreen, OUT, PAGE_MS, send, waitFor } from './browser-steps.mjs';
+import { finished, fitsScreen, give, OUT, PAGE_MS, PIXEL, send, waitFor } from './browser-steps.mjs';
 import { FakeHost } from './fake-host.mjs';
 
 const DESKTOP = { viewport: { width: 1200, height: 800 } };
@@ -56,6 +56,34 @@ function endTurn() {
 }
 
 const tests = {
+  async 'pasted and dropped files are attached to the next message and shown as names'({ openPage }) {
+    const notes = { name: `notes ${'of a long day '.repeat(8)}.md`, contentType: 'text/markdown', base64: btoa('# Notes') };
+    for (const [name, options] of LOOKS) {
+      const page = await openPage(fake.page, options);
+      await give(page, 'paste', PIXEL);
+      await give(page, 'drop', notes);
+      const remove = page.getByRole('button', { name: /^Remove / });
+      await waitFor(async () => (await remove.count()) === 2);
+      await give(page, 'drop', { ...PIXEL, name: 'other.png' });
+      await page.getByRole('button', { name: 'Remove other.png' }).click();
+      await fitsScreen(page, name);
+      await page.screenshot({ path: join(OUT, `attached-${name}.png`) });
+      await send(page, '#demo\ntext Seen.');
+      await finished(page, 'complete');
+      assert.equal(await remove.count(), 0);
+      const sent = lastSession().chat.turns[0].message.attachments;
+      assert.deepEqual(
+        sent.map(({ type, label, contentType, data }) => [type, label, contentType, data]),
+        [PIXEL, notes].map((each) => ['embeddedResource', each.name, each.contentType, each.base64]),
+      );
+      await page.reload();
+      await page.locator('.user .attached-name', { hasText: 'pixel.png' }).waitFor({ timeout: PAGE_MS });
+      assert.equal(await page.locator('.user img').count(), 0);
+      await fitsScreen(page, name);
+      await page.screenshot({ path: join(OUT, `attached-${name}-sent.png`) });
+    }
+  },
+
   async 'Enter steers the running turn, and the words stay in the turn after a reload'({ page }) {
     await start(page, 'text First.', 'wait 60000');
     await page.locator('.keys', { hasText: 'Enter steers the running turn' }).waitFor({ timeout: PAGE_MS });

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 
 import { realEditTests } from './browser-edits-real.mjs';
 import { runTests } from './browser-runner.mjs';
-import { ANSWER_MS, finished, fitsScreen, OUT, PAGE_MS, send, waitFor } from './browser-steps.mjs';
+import { ANSWER_MS, finished, fitsScreen, give, OUT, PAGE_MS, PIXEL, send, waitFor } from './browser-steps.mjs';
 import { tourTests } from './browser-tour.mjs';
 import { trustTests } from './browser-trust.mjs';
 import { realTurnTests } from './browser-turns-real.mjs';
@@ -41,6 +41,17 @@ const tests = {
     assert.match(await page.innerText('.usage'), /claude-sonnet/);
     await page.reload();
     await page.getByRole('button', { name: /^Model: Demo model, Sonnet.*, High effort$/ }).waitFor({ timeout: PAGE_MS });
+  },
+
+  async 'an image and a text file are sent with a message'({ page }) {
+    await give(page, 'paste', PIXEL);
+    await give(page, 'drop', { name: 'notes.txt', contentType: 'text/plain', base64: btoa('Notes') });
+    await page.getByRole('button', { name: 'Remove notes.txt' }).waitFor({ timeout: PAGE_MS });
+    await send(page, 'hi');
+    await finished(page, 'complete');
+    await page.reload();
+    await page.locator('.user .attached-name', { hasText: 'notes.txt' }).waitFor({ timeout: PAGE_MS });
+    assert.deepEqual(await page.locator('.user .attached-name').allInnerTexts(), ['pixel.png', 'notes.txt']);
   },
 
   async 'an answer grows while it is being written'({ page }) {

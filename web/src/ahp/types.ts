@@ -116,6 +116,14 @@ export interface SessionState {
   _meta?: Record<string, unknown>;
 }
 
+/** A file whose content is in the message, as base64. */
+export interface EmbeddedAttachment {
+  type: 'embeddedResource';
+  label: string;
+  contentType: string;
+  data: string;
+}
+
 export interface Message {
   text: string;
   origin: { kind: string };

@@ -1,5 +1,6 @@
 // The input box. A message starts a turn; while one runs, it steers that turn or waits in the queue.
 
+import { useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import { isOpenConfirmation } from '../ahp/confirmations';
@@ -11,6 +12,7 @@ import { isCommand } from '../page/commands';
 import { NEW } from '../page/drafts';
 import type { SendKind } from '../page/outgoing';
 import { modeSetting } from '../permission-mode';
+import { AttachedFiles, filesOf } from './AttachedFiles';
 import { fitHeight } from './fit-height';
 import { QueueIcon, SendIcon, SteerIcon } from './Icons';
 import { ModelPicker } from './ModelPicker';
@@ -32,6 +34,8 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
   const running = page.running.value;
   const sending = page.outgoing.value.some((message) => message.session === selected && message.kind === 'turn');
   const reason = blocked ?? whyNot(page, sending);
+  const dropping = useSignal(false);
+  const needsText = text.trim() === '' && page.attachments.of(selected).length > 0;
   const models = page.models.value;
   const hint = models && unlistedHint(models);
   const waiting = awaitsAnswer(page);
@@ -40,6 +44,12 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
   useEffect(() => box.current?.focus({ preventScroll: true }), [selected]);
   useLayoutEffect(() => fitHeight(box.current), [text]);
 
+  const attach = (event: Event, files: File[]) => {
+    if (files.length === 0) return;
+    event.preventDefault();
+    void page.attachments.add(selected, files);
+    box.current?.focus({ preventScroll: true });
+  };
   const send = (kind: SendKind) => {
     const inTurn = isCommand(text) ? 'queued' : kind;
     if (sendable) void page.send(text, directory, running ? inTurn : 'turn');
@@ -48,12 +58,25 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
 
   return (
     <form
-      class="composer"
+      class={dropping.value ? 'composer is-dropping' : 'composer'}
+      onDragOver={(event) => {
+        if (!event.dataTransfer?.types.includes('Files')) return;
+        event.preventDefault();
+        dropping.value = true;
+      }}
+      onDragLeave={(event) => {
+        if (!(event.relatedTarget instanceof Node && event.currentTarget.contains(event.relatedTarget))) dropping.value = false;
+      }}
+      onDrop={(event) => {
+        dropping.value = false;
+        attach(event, [...(event.dataTransfer?.files ?? [])]);
+      }}
       onSubmit={(event) => {
         event.preventDefault();
         send('steering');
       }}
     >
+      <AttachedFiles page={page} />
       <div class={running ? 'composer-box is-running' : 'composer-box'}>
         <textarea
           id="composer"
@@ -64,6 +87,7 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
           aria-label="Message"
           aria-describedby="composer-hint"
           enterkeyhint="send"
+          onPaste={(event) => attach(event, filesOf(event.clipboardData))}
           onInput={(event) => page.draft(selected, event.currentTarget.value)}
           onKeyDown={(event) => {
             // During composition, Enter belongs to the input method.
@@ -109,6 +133,8 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
             </>
           ) : text !== '' && reason !== undefined ? (
             `${reason}.`
+          ) : needsText ? (
+            'Write a message to send with the attachments.'
           ) : hint !== undefined ? (
             <span class="is-notable">{hint}</span>
           ) : (
@@ -162,6 +188,7 @@ function awaitsAnswer(page: Page): boolean {
 
 function whyNot(page: Page, sending: boolean): string | undefined {
   if (page.status.value.kind !== 'online') return 'Not connected to the host; your text is kept';
+  if (page.attachments.reading.value > 0) return 'An attachment is being read';
   if (sending) return 'The last message is still on its way';
   if (page.selected.value === undefined && !page.root.value?.agents.length) return 'The host offers no agent yet';
   if (page.session.value?.lifecycle === 'failed') return 'This session could not be started';

@@ -7,6 +7,7 @@ import { isOpenConfirmation } from '../ahp/confirmations';
 import type { ChatState, SessionState } from '../ahp/types';
 import { activityOf, directoryPath, oneLine, plainText } from '../format';
 import type { Page } from '../page';
+import { attachmentNames } from '../page/attachments';
 import { renderBudget } from '../render-budget';
 import { sessionUsageText } from '../usage-text';
 import { BackgroundPanel } from './BackgroundPanel';
@@ -137,7 +138,7 @@ export function Conversation({ page }: { page: Page }) {
               <SteeringMessages page={page} />
             </ErrorBoundary>
             {newTurns.map((message) => (
-              <UserMessage key={message.id} text={message.message.text} note="Sending…" />
+              <UserMessage key={message.id} text={message.message.text} attachments={attachmentNames(message.message)} note="Sending…" />
             ))}
             {session?.lifecycle === 'failed' && (
               <ErrorCard

@@ -2,6 +2,7 @@
 // the turn.
 
 import type { Page } from '../page';
+import { attachmentNames } from '../page/attachments';
 import { isCommand } from '../page/commands';
 import { UserMessage } from './TurnView';
 
@@ -15,6 +16,7 @@ export function SteeringMessages({ page }: { page: Page }) {
       {waiting && (
         <UserMessage
           text={waiting.message?.text ?? ''}
+          attachments={attachmentNames(waiting.message)}
           note={isCommand(waiting.message?.text ?? '') ? 'Starts after this turn.' : 'Waits for the agent to take it into this turn.'}
         >
           {' '}
@@ -24,7 +26,7 @@ export function SteeringMessages({ page }: { page: Page }) {
         </UserMessage>
       )}
       {sending.map((each) => (
-        <UserMessage key={each.id} text={each.message.text} note="Sending…" />
+        <UserMessage key={each.id} text={each.message.text} attachments={attachmentNames(each.message)} note="Sending…" />
       ))}
     </div>
   );

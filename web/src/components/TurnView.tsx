@@ -10,7 +10,9 @@ import { isOpenRequest } from '../ahp/input-requests';
 import type { ActiveTurn, ErrorPart, ResponsePart, ToolCall, Turn } from '../ahp/types';
 import { duration, oneLine, plainText, sourceOf } from '../format';
 import { discardedParts, isPlan, partId, steeringOf } from '../host-metadata';
+import { attachmentNames } from '../page/attachments';
 import { usageText } from '../usage-text';
+import { AttachmentNames } from './AttachedFiles';
 import { TurnChanges } from './changes/TurnChanges';
 import { ErrorBoundary } from './ErrorBoundary';
 import { LongText } from './LongText';
@@ -83,7 +85,7 @@ function TurnContent({ turn, activity }: TurnViewProps) {
 function TurnMessage({ turn }: { turn: Turn | ActiveTurn }) {
   const { message } = turn;
   if (message?.origin?.kind === 'systemNotification') return <WorkMessage message={message} />;
-  return <UserMessage text={message?.text ?? ''} />;
+  return <UserMessage text={message?.text ?? ''} attachments={attachmentNames(message)} />;
 }
 
 interface UserMessageProps {
@@ -92,16 +94,19 @@ interface UserMessageProps {
   note?: string;
   /** What is special about a message that is part of the conversation. */
   remark?: string;
+  /** The names of the attachments. */
+  attachments?: readonly string[];
   children?: ComponentChildren;
 }
 
-export function UserMessage({ text, note, remark, children }: UserMessageProps) {
+export function UserMessage({ text, note, remark, attachments = [], children }: UserMessageProps) {
   return (
     <div class={note ? 'user is-pending' : 'user'}>
       <span class="visually-hidden">You said:</span>
       <div class="user-text">
         <LongText text={text} />
       </div>
+      <AttachmentNames names={attachments} />
       {(note || remark || children) && (
         <span class="user-note">
           {note ?? remark}

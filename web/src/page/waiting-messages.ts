@@ -16,8 +16,8 @@ export interface WaitingMessagesOptions {
   session(): Uri | undefined;
   /** The host's state of a chat; undefined if the chat is not subscribed. */
   stateOf(chat: Uri): ChatState | undefined;
-  /** Returns text to the input box of a session. */
-  giveBack(session: Uri | undefined, text: string): void;
+  /** Returns text to the input box of a session, with the attachments of the message if it no longer waits. */
+  giveBack(session: Uri | undefined, text: string, taken?: Message): void;
   /** Removes text from the input box of a session if it is still there unchanged. */
   takeAgain(session: Uri | undefined, text: string): void;
   steer(session: Uri | undefined, message: Message): void;
@@ -80,7 +80,7 @@ export class WaitingMessages {
       return;
     }
     if (kind === 'steering' && chat !== undefined) this.#takenBack.set(id, { chat, session, text: message.text });
-    this.#options.giveBack(session, message.text);
+    this.#options.giveBack(session, message.text, message);
   }
 
   /** Changes the text of a queued message. */
@@ -151,7 +151,7 @@ export class WaitingMessages {
       return;
     }
     const isRemoved = this.#isRemoved(verdict, chat, 'queued', id);
-    if (isRemoved) this.#options.giveBack(session, message.text);
+    if (isRemoved) this.#options.giveBack(session, message.text, message);
     this.#explain(verdict, isRemoved ? 'The message was not moved; it is in the message box' : 'The message was not moved');
   }
 
