@@ -32,8 +32,7 @@ beforeEach(async () => {
   windows = [];
 });
 afterEach(async () => {
-  // Effects are cleaned up later otherwise, when the document is gone.
-  for (const each of windows) await act(() => closeWindow(each));
+  for (const each of windows) closeWindow(each);
   await host.close();
 });
 

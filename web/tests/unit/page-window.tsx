@@ -22,7 +22,8 @@ export async function openWindow(host: FakeHost, clientId: string): Promise<Page
 }
 
 export function closeWindow({ page, place }: PageWindow): void {
-  render(null, place);
+  // Effects are cleaned up later otherwise, when the document is gone.
+  void act(() => render(null, place));
   place.remove();
   page.stop();
 }
