@@ -159,6 +159,7 @@ async function editByCommand({ workbench, wire, folder }) {
   ]);
   await countsAre(wire, [2, 3, 0]);
   // With the edits in its result, VS Code would not show the command and its output.
+  await workbench.unfoldSteps();
   await workbench.shows(/Ran printf[^]*2 files changed\s*\+3\s*-0/);
   await until(async () => (await workbench.changesChip()) === '2 Files +3 -0', 'the chip shows both files');
 }
